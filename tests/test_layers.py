@@ -230,7 +230,13 @@ def test_only_the_doors_to_spark_need_it() -> None:
     it for the types of their arguments, and are imported by the verbs that start them."""
     doors = {
         f"kafkafs/spark/{name}.py"
-        for name in ("__init__", "source", "read/stream_reader", "write/writer")
+        for name in (
+            "__init__",
+            "source",
+            "read/range_reader",
+            "read/stream_reader",
+            "write/writer",
+        )
     }
     needing = {
         found.file

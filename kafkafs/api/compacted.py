@@ -11,6 +11,7 @@ from kafkafs.storage.cleaner.preview.preview import PreviewRequest, preview
 from kafkafs.storage.clock import SystemClock
 from kafkafs.storage.config.kafka import broker_config
 from kafkafs.storage.errors import SegmentGone, UnknownPartition
+from kafkafs.storage.format.files.names import TopicPartition
 from kafkafs.storage.io.retry import look_again
 from kafkafs.storage.log.read.transactions import Isolation
 
@@ -36,7 +37,7 @@ def compacted(engine: Engine, topic: str, partition: int, now_ms: int | None) ->
         raise UnknownPartition(topic, partition) from None
 
 
-def _ask(engine: Engine, key: tuple[str, int], now_ms: int | None) -> PreviewRequest:
+def _ask(engine: Engine, key: TopicPartition, now_ms: int | None) -> PreviewRequest:
     return PreviewRequest.of(
         engine.log(*key).view(),
         engine.topic_config(key[0]).config,

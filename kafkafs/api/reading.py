@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, NoReturn, Self
 
 from kafkafs.storage.clock import milliseconds
+from kafkafs.storage.format.files.names import TopicPartition
 
 from .arrow import READ_COMMITTED, arrow_reader, undamaged
 
@@ -63,12 +64,12 @@ class LogDirectories(_ForReading):
         self._engine.close_removed_if_due()
         return {topic: list(numbers) for topic, numbers in self._engine.topics().items()}
 
-    def __getitem__(self, topic_partition: tuple[str, int]) -> Partition:
+    def __getitem__(self, topic_partition: TopicPartition) -> Partition:
         """Returns the partition `directory[topic, number]`. Raises UnknownTopic or
         UnknownPartition."""
         return Partition(self._log(topic_partition), self._engine)
 
-    def _log(self, topic_partition: tuple[str, int]) -> Log:
+    def _log(self, topic_partition: TopicPartition) -> Log:
         try:
             topic, number = topic_partition
         except ValueError:

@@ -17,23 +17,24 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from kafkafs.storage.clock import (milliseconds)
+from kafkafs.storage.clock import milliseconds
+from kafkafs.storage.format.files.names import TopicPartition
 
-from .reading import (LogDirectories, Partition, Time)
+from .reading import LogDirectories, Partition, Time
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from kafkafs.storage.format.records.columns import (Record)
-    from kafkafs.storage.format.records.encoder import (BatchPlan)
-    from kafkafs.storage.format.records.record_columns import (RecordColumns, SimpleRecord)
-    from kafkafs.storage.log.append.appending import (LogAppendInfo)
-    from kafkafs.storage.log.append.writer import (LogWriter)
-    from kafkafs.storage.log.read.log import (Log)
-    from kafkafs.storage.log.state.producers import (OpenTransaction)
-    from kafkafs.storage.log_manager import (LogManager)
-    
-    from kafkafs.storage.transactions.producer import (TransactionalProducer)
+    from kafkafs.storage.format.records.columns import Record
+    from kafkafs.storage.format.records.encoder import BatchPlan
+    from kafkafs.storage.format.records.record_columns import RecordColumns, SimpleRecord
+    from kafkafs.storage.log.append.appending import LogAppendInfo
+    from kafkafs.storage.log.append.writer import LogWriter
+    from kafkafs.storage.log.read.log import Log
+    from kafkafs.storage.log.state.producers import OpenTransaction
+    from kafkafs.storage.log_manager import LogManager
+    from kafkafs.storage.operations.compact import CompactedLog
+    from kafkafs.storage.transactions.producer import TransactionalProducer
 
 BATCH_SIZE: Final = 16384  # bytes; the default of Kafka's producer
 
@@ -76,7 +77,7 @@ class WritableLogDirectories(LogDirectories):
         self._guard = threading.Lock()  # guards both
         engine.start()
 
-    def __getitem__(self, topic_partition: tuple[str, int]) -> WritablePartition:
+    def __getitem__(self, topic_partition: TopicPartition) -> WritablePartition:
         return WritablePartition(self._log(topic_partition), self._writable)
 
     def __iter__(self) -> Iterator[WritablePartition]:
@@ -121,7 +122,7 @@ class WritableLogDirectories(LogDirectories):
 
     def compact(
         self, topic: str, partition: int | None = None, *, force: bool = False
-    ) -> list[Compaction]:
+    ) -> list[CompactedLog]:
         """Compacts a topic's logs, or one of them: those that Kafka's cleaner would clean now and,
         with `force`, all that have anything to clean. In the others only retention deletes. Returns
         for each log its sizes before and after, and what was discarded by reason.
@@ -131,37 +132,19 @@ class WritableLogDirectories(LogDirectories):
         logs, raises the first error: CorruptError for damage in a log, which is then no longer
         cleaned; CleaningAborted if a log is truncated, deleted, or being cleaned by the background
         task.
-        from kafkafs.storage.operations.compaction import compact
         """
-        from kafkafs.storage.errors import (StorageError)
-        
+        from kafkafs.storage.log_dirs.selection import Selection
+        from kafkafs.storage.operations.compact import Compact, CompactedLog, compact
 
-        self._refuse_uncompacted(topic)
-        numbers = self.topics[topic] if partition is None else [operator.index(partition)]
-        offset_map = self._writable.cleaner.new_map()
-        found: list[Compaction] = []
-        failures: list[StorageError | OSError] = []
-        for number in numbers:
-            try:
-                self._writable.writer(topic, number)  # raises UnknownPartition
-                done = compact(self._writable, (topic, number), offset_map, force)
-            except (StorageError, OSError) as error:
-                failures.append(error)
-            else:
-                found += [done] if done is not None else []
+        selection = Selection(((topic, None if partition is None else operator.index(partition)),))
+        rows = list(compact(self._writable, Compact(selection, force=force, everything=True)))
+        failures = [row.cause for row in rows if not isinstance(row, CompactedLog) and row.cause]
         if failures:
             try:
                 raise failures[0]
             finally:
-                del failures  # breaks the reference cycle with this frame
-        return found
-
-    def _refuse_uncompacted(self, topic: str) -> None:
-        from kafkafs.storage.cleaner.plan import (COMPACT)
-        from kafkafs.storage.errors import (PolicyViolation)
-
-        if COMPACT not in self._writable.topic_config(topic).config.cleanup_policy:
-            raise PolicyViolation('cleanup.policy does not include "compact"')
+                del failures, rows  # breaks the reference cycle with this frame
+        return [row for row in rows if isinstance(row, CompactedLog)]
 
     @contextmanager
     def transaction(self, *, durable: bool = False) -> Iterator[Transaction]:
@@ -182,7 +165,7 @@ class WritableLogDirectories(LogDirectories):
         super().close()
 
     def _producer(self) -> TransactionalProducer:
-        from kafkafs.storage.transactions.producer import (TransactionalProducer)
+        from kafkafs.storage.transactions.producer import TransactionalProducer
 
         self._end_transactions()
         with self._guard:
@@ -208,7 +191,7 @@ class WritableLogDirectories(LogDirectories):
 
 
 def _end_transaction(producer: TransactionalProducer) -> None:
-    from kafkafs.storage.errors import (InvalidTxnState, StorageError)
+    from kafkafs.storage.errors import InvalidTxnState, StorageError
 
     with suppress(StorageError, OSError):
         try:
@@ -286,7 +269,7 @@ class WritablePartition(Partition):
     def abort_transaction(self, producer_id: int) -> None:
         """Aborts a producer's open transaction in this partition, for a hanging producer. Raises
         InvalidTxnState (a Refused) if it has none."""
-        from kafkafs.storage.transactions.producer import (abort_transaction)
+        from kafkafs.storage.transactions.producer import abort_transaction
 
         abort_transaction(self._writer(), producer_id)
 
@@ -322,8 +305,8 @@ class Transaction:
 
 
 def _plan(compression: str, batch_size: int) -> BatchPlan:
-    from kafkafs.storage.format.layout import (Codec)
-    from kafkafs.storage.format.records.encoder import (BatchPlan)
+    from kafkafs.storage.format.layout import Codec
+    from kafkafs.storage.format.records.encoder import BatchPlan
 
     names = {codec.name.lower(): codec for codec in Codec}
     if compression not in names:
@@ -343,12 +326,12 @@ def _stamped(records: Any, engine: LogManager) -> RecordColumns:
 
 
 def _columns(records: Any) -> RecordColumns:
-    from kafkafs.storage.format.records.record_columns import (RecordColumns)
+    from kafkafs.storage.format.records.record_columns import RecordColumns
 
     if hasattr(records, "read_all"):
         records = records.read_all()
     if hasattr(records, "schema"):
-        from kafkafs.storage.format.records.arrow import (to_record_columns)  # with pyarrow
+        from kafkafs.storage.format.records.arrow import to_record_columns  # with pyarrow
 
         return to_record_columns(records)
     if isinstance(records, bytes | bytearray | memoryview | str):
@@ -360,9 +343,9 @@ def _columns(records: Any) -> RecordColumns:
 
 
 def _simple(record: Any) -> SimpleRecord:
-    from kafkafs.storage.format.layout import (NO_TIMESTAMP)
-    from kafkafs.storage.format.records.columns import (Record)
-    from kafkafs.storage.format.records.record_columns import (SimpleRecord)
+    from kafkafs.storage.format.layout import NO_TIMESTAMP
+    from kafkafs.storage.format.records.columns import Record
+    from kafkafs.storage.format.records.record_columns import SimpleRecord
 
     if isinstance(record, bytes | str):
         return SimpleRecord(value=_bytes(record))

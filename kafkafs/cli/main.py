@@ -15,11 +15,11 @@ from typing import Any, Final
 
 import click
 
-from kafkafs import (__version__)
-from kafkafs.storage.errors import (did_you_mean)
+from kafkafs import __version__
+from kafkafs.storage.errors import did_you_mean
 
-from .support import (failures, progress, shells)
-from .support.verb import (debug_option)
+from .support import failures, progress, shells
+from .support.verb import debug_option
 
 # Maps each verb to the module that defines it, as `command`; in the order of the help.
 VERBS: Final = {

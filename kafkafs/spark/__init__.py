@@ -7,8 +7,9 @@
 
 Schema and options are those of Spark's own Kafka source. All workers must see the directories under
 the same path. A read passes through `options.py`, `planning.py` on the driver and `reading.py` in
-the tasks; `streaming.py` selects the offsets of a stream's batches. `source.py` and
-`stream_reader.py` implement PySpark's interfaces on top of these.
+the tasks; `streaming.py` selects the offsets of a stream's batches. `source.py`,
+`range_reader.py`, `stream_reader.py` and `writer.py` implement PySpark's interfaces on top of
+these.
 """
 
 from __future__ import annotations

@@ -13,15 +13,14 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from kafkafs.storage.errors import (LogDirError)
-from kafkafs.storage.io.local_path import (local_path)
-from kafkafs.storage.log.read.transactions import (Isolation)
+from kafkafs.storage.errors import LogDirError
+from kafkafs.storage.format.files.names import TopicPartition
+from kafkafs.storage.io.local_path import local_path
+from kafkafs.storage.log.read.transactions import Isolation
 
 #: Special offsets for the end of the log and its start (ListOffsetsRequest).
 LATEST: Final = -1
 EARLIEST: Final = -2
-
-TopicPartition = tuple[str, int]
 
 #: The member of a stream's offsets that has the topics' ids. It cannot be a topic's name.
 TOPIC_IDS: Final = ":topicIds"
@@ -204,7 +203,7 @@ _MEANINGLESS: Final = frozenset(
         "groupIdPrefix",
     )
 )
-# Why there is no filter pushdown, see `source.KafkafsReader`.
+# Why there is no filter pushdown, see `range_reader.KafkafsReader`.
 _NO_FILTERS: Final = (
     "filters cannot be pushed down, because PySpark runs the plan of one query on a DataFrame for "
     "all its other queries, which would then miss records; name what to read with subscribe, "

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Final
 
-import pyarrow as pa
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
     DataSourceStreamReader,
     DataSourceStreamWriter,
     DataSourceWriter,
-    InputPartition,
 )
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from .options import OptionError, ReadOptions
-from .read.planning import OffsetRange, find_log_dirs, plan
-from .read.reading import Reading
-from .workers import spare_collections
+from .read.range_reader import KafkafsReader
 from .write.write_options import WriteOptions
 
 _COLUMNS: Final = {
@@ -105,47 +100,3 @@ def _check_columns(schema: StructType, known: dict[str, str]) -> None:
         kind = field.dataType.simpleString()
         if kind != known[field.name]:
             raise OptionError("schema", f"{field.name} is {known[field.name]}, not {kind}")
-
-
-class KafkafsInputPartition(InputPartition):
-    """The range of one task."""
-
-    def __init__(self, value: OffsetRange) -> None:
-        super().__init__(value)
-
-
-class RangeReader:
-    """The tasks' part of a reader: it is pickled, and reads one range per task."""
-
-    def __init__(self, options: ReadOptions, schema: pa.Schema) -> None:
-        self._options = options
-        self._schema = schema
-        self._reading = Reading(
-            log_dirs=tuple(find_log_dirs(options.paths)),
-            configs=options.configs,
-            isolation=options.isolation,
-            fail_on_data_loss=options.fail_on_data_loss,
-            permissive=options.permissive,
-        )
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        spare_collections()
-        if partition.value is None:  # Spark's replacement for an empty list of partitions
-            return iter(())
-        if self._options.losses:
-            return self._reading.losses(partition.value, self._schema)
-        return self._reading.records(partition.value, self._schema)
-
-
-class KafkafsReader(RangeReader, DataSourceReader):
-    """One read: planned on the driver, pickled, and executed by tasks.
-
-    It has no `pushFilters`. PySpark 4.1 to 4.3 keeps one reader per loaded DataFrame, the one
-    planned last (PythonDataSourceV2.readInfo), and uses it for all queries on that DataFrame and
-    all branches of a query, whatever their filters are; for a query without filters it does not
-    even call Python. Records pruned by one query's filters would be missing from the others, and
-    a task cannot find out which query it belongs to.
-    """
-
-    def partitions(self) -> list[InputPartition]:
-        return [KafkafsInputPartition(each) for each in plan(self._reading.log_dirs, self._options)]

@@ -23,9 +23,9 @@ from pyspark.sql import SparkSession
 
 from kafkafs.cli.verbs.spark import session
 from kafkafs.spark.jobs import tasks
-from kafkafs.spark.jobs.compact.compact import CompactionJob, CompactOptions
-from kafkafs.spark.jobs.compact.pieces import Failed
-from kafkafs.spark.jobs.places import JobLogDirs
+from kafkafs.spark.jobs.compaction.job import CompactionJob, CompactOptions
+from kafkafs.spark.jobs.compaction.pieces import Failed
+from kafkafs.spark.jobs.job_log_dirs import JobLogDirs
 from kafkafs.storage.errors import CleaningAborted
 from kafkafs.storage.log_manager import LogManager
 from tests.bench.compacting import linked, scratch_directory

@@ -20,8 +20,8 @@ import pyarrow as pa
 import pytest
 
 import kafkafs
-from kafkafs.storage.format.records.record_columns import (RecordColumns, SimpleRecord)
-from kafkafs.storage.log_manager import (LogManager)
+from kafkafs.storage.format.records.record_columns import RecordColumns, SimpleRecord
+from kafkafs.storage.log_manager import LogManager
 from tests import answers
 from tests.building import BatchFields, build_batch
 from tests.conftest import fingerprint

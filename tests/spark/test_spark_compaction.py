@@ -7,7 +7,6 @@ Most of it is done without Spark, by `in_turn`, which has the same pieces done o
 from __future__ import annotations
 
 import errno
-import importlib
 import os
 import pickle
 import random
@@ -23,26 +22,27 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from kafkafs.spark import (jobs)
-from kafkafs.spark.jobs import (tasks)
-from kafkafs.spark.jobs.compact import (cutting as compact_cutting)
-from kafkafs.spark.jobs.compact.compact import (CompactionJob, CompactOptions)
-from kafkafs.spark.jobs.places import (JobLogDirs)
-from kafkafs.spark.jobs.report import (Report)
-from kafkafs.storage.cleaner.preview.compacted_view import (REASONS)
-from kafkafs.storage.cleaner.split import (key_entries, split_pass, split_plan)
-from kafkafs.storage.clock import (SetClock)
-from kafkafs.storage.errors import (LogDirError, LogDirLocked)
-from kafkafs.storage.format.layout import (Codec)
-from kafkafs.storage.format.records.encoder import (BatchPlan)
-from kafkafs.storage.format.records.record_columns import (RecordColumns, SimpleRecord)
-from kafkafs.storage.io.durable import (replaced)
-from kafkafs.storage.log.read.transactions import (Isolation)
-from kafkafs.storage.log_dirs.engine import (Engine)
-from kafkafs.storage.log_manager import (LogManager)
-from kafkafs.storage.operations import (compaction)
-from kafkafs.storage.operations.verify import (Verifier)
-from kafkafs.storage.transactions.producer import (TransactionalProducer)
+from kafkafs.spark import jobs
+from kafkafs.spark.jobs import tasks
+from kafkafs.spark.jobs.compaction import job as compaction_job
+from kafkafs.spark.jobs.compaction import pieces
+from kafkafs.spark.jobs.compaction.job import CompactionJob, CompactOptions
+from kafkafs.spark.jobs.job_log_dirs import JobLogDirs
+from kafkafs.spark.jobs.report import Report
+from kafkafs.storage.cleaner.preview.compacted_view import REASONS
+from kafkafs.storage.cleaner.split import key_entries, split_pass, split_plan
+from kafkafs.storage.clock import SetClock
+from kafkafs.storage.errors import LogDirError, LogDirLocked
+from kafkafs.storage.format.layout import Codec
+from kafkafs.storage.format.records.encoder import BatchPlan
+from kafkafs.storage.format.records.record_columns import RecordColumns, SimpleRecord
+from kafkafs.storage.io.durable import replaced
+from kafkafs.storage.log.read.transactions import Isolation
+from kafkafs.storage.log_dirs.engine import Engine
+from kafkafs.storage.log_manager import LogManager
+from kafkafs.storage.operations import compaction
+from kafkafs.storage.operations.verify import Verifier
+from kafkafs.storage.transactions.producer import TransactionalProducer
 from tests.faults import FailingCalls
 from tests.storage.test_cleaning_corpora import PASSES_MS
 from tests.writing import Unsynced
@@ -224,9 +224,8 @@ def unsynced() -> Iterator[None]:
 @pytest.fixture
 def cut_small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small logs in many ranges, runs and slices."""
-    job = importlib.import_module("kafkafs.spark.jobs.compact.compact")  # hidden by its function
-    monkeypatch.setattr(job, "_LEAST_RANGE_BYTES", 700)
-    monkeypatch.setattr(job, "_RANGES_A_PROCESSOR", 1 << 20)
+    monkeypatch.setattr(compaction_job, "_LEAST_RANGE_BYTES", 700)
+    monkeypatch.setattr(compaction_job, "_RANGES_A_PROCESSOR", 1 << 20)
     monkeypatch.setattr(split_plan, "_SLICE_KEYS", 50)
     monkeypatch.setattr(split_pass, "FIRST_BYTES", 100)
     monkeypatch.setattr(key_entries, "RUN_ENTRIES", 37)
@@ -294,7 +293,7 @@ def test_a_partition_is_cut_where_processors_would_wait(
     is_cut: bool,
 ) -> None:
     """There are three."""
-    monkeypatch.setattr(compact_cutting, "LEAST_BYTES", 0)
+    monkeypatch.setattr(pieces, "LEAST_BYTES", 0)
     clock = write(tmp_path / "log", 2, partitions=partitions, steps=60)
     report = by_tasks(tmp_path / "log", clock, split_bytes=None)
     assert [row["tasks"] > 1 for row in report.rows] == [is_cut] * partitions

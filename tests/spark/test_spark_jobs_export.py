@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from kafkafs.spark import (jobs)
-from kafkafs.spark.jobs import (Report)
-from kafkafs.spark.jobs.export_files import (SCHEMA, read_file)
-from kafkafs.spark.jobs.notes import (OtherJob)
-from kafkafs.storage.format.layout import (TimestampType)
-from kafkafs.storage.format.records.record_columns import (SimpleRecord)
+from kafkafs.spark import jobs
+from kafkafs.spark.jobs import Report
+from kafkafs.spark.jobs.export_files import SCHEMA, read_file
+from kafkafs.spark.jobs.notes import OtherJob
+from kafkafs.storage.format.layout import TimestampType
+from kafkafs.storage.format.records.record_columns import SimpleRecord
 from tests import answers
 from tests.building import BatchFields, build_batch
 from tests.logs import write_log_dir, write_partition

@@ -12,11 +12,11 @@ from typing import Any, cast
 import pytest
 from pyspark.sql import SparkSession
 
-from kafkafs.spark import (jobs)
-from kafkafs.storage.errors import (LogDirError, UnknownTopic)
-from kafkafs.storage.format.records.record_columns import (SimpleRecord)
-from kafkafs.storage.io.disk import (DirFd)
-from kafkafs.storage.log.check.replicas import (Merging, Replica, find_parting)
+from kafkafs.spark import jobs
+from kafkafs.storage.errors import LogDirError, UnknownTopic
+from kafkafs.storage.format.records.record_columns import SimpleRecord
+from kafkafs.storage.io.disk import DirFd
+from kafkafs.storage.log.check.replicas import Merging, Replica, find_parting
 from tests.building import BatchFields, build_batch
 from tests.logs import TopicSettings, walk, write_log_dir, write_partition
 from tests.spark.test_spark_jobs_salvage import findings

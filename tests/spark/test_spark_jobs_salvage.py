@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from kafkafs.spark import (jobs)
-from kafkafs.spark.jobs.new_log_dir import (NewLogDir)
-from kafkafs.spark.jobs.notes import (OtherJob)
-from kafkafs.storage.errors import (LogDirError)
-from kafkafs.storage.format.records.record_columns import (SimpleRecord)
-from kafkafs.storage.io.disk import (DirFd)
-from kafkafs.storage.log.check.sound import (Lost, Sound, sound_batches)
-from kafkafs.storage.log_dirs.engine import (Engine)
-from kafkafs.storage.operations.verify import (Verifier)
+from kafkafs.spark import jobs
+from kafkafs.spark.jobs.new_log_dir import NewLogDir
+from kafkafs.spark.jobs.notes import OtherJob
+from kafkafs.storage.errors import LogDirError
+from kafkafs.storage.format.records.record_columns import SimpleRecord
+from kafkafs.storage.io.disk import DirFd
+from kafkafs.storage.log.check.sound import Lost, Sound, sound_batches
+from kafkafs.storage.log_dirs.engine import Engine
+from kafkafs.storage.operations.verify import Verifier
 from tests.building import BatchFields, build_batch
 from tests.logs import TopicSettings, walk, write_log_dir, write_partition
 

@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from kafkafs.spark import (jobs)
-from kafkafs.storage.format.records.record_columns import (SimpleRecord)
+from kafkafs.spark import jobs
+from kafkafs.storage.format.records.record_columns import SimpleRecord
 from tests import answers
 from tests.building import BatchFields, build_batch
 from tests.logs import write_log_dir, write_partition

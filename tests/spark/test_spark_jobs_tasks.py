@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from kafkafs.spark.jobs.notes import (Notes, OtherJob)
-from kafkafs.spark.jobs.tasks import (evenly, grouped, run)
+from kafkafs.spark.jobs.notes import Notes, OtherJob
+from kafkafs.spark.jobs.tasks import evenly, grouped, run
 
 
 def test_units_that_have_so_much_together() -> None:

@@ -10,19 +10,19 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from kafkafs.spark import (jobs)
-from kafkafs.spark.jobs.notes import (OtherJob)
-from kafkafs.storage.format.layout import (ControlType)
-from kafkafs.storage.format.records.decoder import (Decoder)
-from kafkafs.storage.format.records.record_columns import (SimpleRecord)
-from kafkafs.storage.io.disk import (DirFd)
-from kafkafs.storage.log.check.verify import (Listed, LogCheck)
-from kafkafs.storage.log.read.context import (ReadLimits)
-from kafkafs.storage.log_dirs.engine import (Engine)
-from kafkafs.storage.operations.verify import (Verifier)
-from kafkafs.storage.segment.check.verify import (SegmentCheck, SegmentFacts)
-from kafkafs.storage.segment.check.verify_digest import (DigestCheck, SegmentDigest)
-from kafkafs.storage.segment.check.verify_index import (Finding)
+from kafkafs.spark import jobs
+from kafkafs.spark.jobs.notes import OtherJob
+from kafkafs.storage.format.layout import ControlType
+from kafkafs.storage.format.records.decoder import Decoder
+from kafkafs.storage.format.records.record_columns import SimpleRecord
+from kafkafs.storage.io.disk import DirFd
+from kafkafs.storage.log.check.verify import Listed, LogCheck
+from kafkafs.storage.log.read.context import ReadLimits
+from kafkafs.storage.log_dirs.engine import Engine
+from kafkafs.storage.operations.verify import Verifier
+from kafkafs.storage.segment.check.verify import SegmentCheck, SegmentFacts
+from kafkafs.storage.segment.check.verify_digest import DigestCheck, SegmentDigest
+from kafkafs.storage.segment.check.verify_index import Finding
 from tests.building import BatchFields, build_batch, build_end_txn_marker
 from tests.index_damage import damage_indexes
 from tests.logs import TopicSettings, write_partition

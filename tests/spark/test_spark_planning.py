@@ -12,11 +12,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kafkafs.spark.options import (OptionError, ReadOptions)
-from kafkafs.spark.read.planning import (INTERNAL_TOPICS, DataLoss, OffsetRange, find_log_dirs, plan)
-from kafkafs.storage.errors import (LogDirError)
-from kafkafs.storage.format.records.record_columns import (SimpleRecord)
-from kafkafs.storage.io.disk import (OpenFile)
+from kafkafs.spark.options import OptionError, ReadOptions
+from kafkafs.spark.read.planning import INTERNAL_TOPICS, DataLoss, OffsetRange, find_log_dirs, plan
+from kafkafs.storage.errors import LogDirError
+from kafkafs.storage.format.records.record_columns import SimpleRecord
+from kafkafs.storage.io.disk import OpenFile
 from tests import answers
 from tests.building import BatchFields, build_batch
 from tests.index_damage import INDEX_DAMAGE, damage_indexes

@@ -10,12 +10,12 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from kafkafs.spark.options import (ReadOptions)
-from kafkafs.spark.read.planning import (DataLoss, OffsetRange, find_log_dirs, plan)
-from kafkafs.spark.read.reading import (LOSSES, Reading)
-from kafkafs.storage.errors import (CorruptError, LogDirError)
-from kafkafs.storage.format.records.record_columns import (SimpleRecord)
-from kafkafs.storage.io.disk import (OpenFile)
+from kafkafs.spark.options import ReadOptions
+from kafkafs.spark.read.planning import DataLoss, OffsetRange, find_log_dirs, plan
+from kafkafs.spark.read.reading import LOSSES, Reading
+from kafkafs.storage.errors import CorruptError, LogDirError
+from kafkafs.storage.format.records.record_columns import SimpleRecord
+from kafkafs.storage.io.disk import OpenFile
 from tests import answers
 from tests.building import BatchFields, build_batch
 from tests.logs import TopicSettings, write_log_dir, write_partition

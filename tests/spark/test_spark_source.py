@@ -12,7 +12,6 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from tests import answers
-from tests.readme import ROOT, blocks, section
 from tests.spark.told import told_by_kafka
 
 pytestmark = pytest.mark.spark
@@ -130,18 +129,6 @@ def test_ranges_of_offsets(spark: SparkSession, corpus: Corpus) -> None:
     )
     assert parts(frame) == 4
     assert offsets(frame) == list(range(600, 700))
-
-
-def test_the_example_of_the_readme_runs(
-    spark: SparkSession, corpus: Corpus, capsys: pytest.CaptureFixture[str]
-) -> None:
-    [example] = blocks(section((ROOT / "README.md").read_text(), "Spark"), "python")
-    exec(example.replace("/data", str(corpus("kafka43-clean"))), {})
-    printed = capsys.readouterr().out
-    assert '{"order":1780,' in printed
-    assert "|        0| 6674|" in printed
-    assert "|        4|" in printed
-    assert "2026-09-01" in printed
 
 
 # -- filters --------------------------------------------------------------------------------------

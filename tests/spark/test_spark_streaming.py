@@ -23,7 +23,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 import kafkafs
 from kafkafs import WritableLogDirectories
 from tests import answers
-from tests.readme import ROOT, blocks, section
+from tests.readme import ROOT
 from tests.spark.told import told_by_kafka
 
 pytestmark = pytest.mark.spark
@@ -288,14 +288,3 @@ def test_damage_fails_the_query_or_is_skipped_and_listed(
     all_now(stream(spark, torn, **options, losses="true"), tmp_path / "losses")
     (loss,) = spark.read.parquet(str(tmp_path / "losses" / "rows")).collect()
     assert (loss.firstOffset, loss.nextOffset, loss.position) == (2873, 2881, 10401)
-
-
-def test_the_example_of_the_readme_runs(
-    spark: SparkSession, corpus: Corpus, tmp_path: Path
-) -> None:
-    [example] = blocks(section((ROOT / "README.md").read_text(), "Streams"), "python")
-    example = example.replace("/data", str(corpus("kafka43-clean")))
-    exec(example.replace("/lake", str(tmp_path)), {"spark": spark})
-    found = spark.read.parquet(str(tmp_path / "orders"))
-    assert found.columns == ["topic", "partition", "offset", "value"]
-    assert found.count() == 20_000

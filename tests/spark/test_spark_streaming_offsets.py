@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 import kafkafs
 from kafkafs import WritableLogDirectories
 from kafkafs.spark.options import OptionError, ReadOptions
+from kafkafs.spark.read.partition_offsets import PartitionOffsets, from_json, to_json
 from kafkafs.spark.read.planning import DataLoss
-from kafkafs.spark.read.positions import PartitionOffsets, from_json, to_json
 from kafkafs.spark.read.reading import Reading
 from kafkafs.spark.read.streaming import Stream
 

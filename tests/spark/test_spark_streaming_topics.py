@@ -22,8 +22,13 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 import kafkafs
 from kafkafs import WritableLogDirectories
 from kafkafs.spark.options import OptionError, ReadOptions
+from kafkafs.spark.read.partition_offsets import (
+    CheckpointError,
+    PartitionOffsets,
+    from_json,
+    to_json,
+)
 from kafkafs.spark.read.planning import DataLoss, plan
-from kafkafs.spark.read.positions import CheckpointError, PartitionOffsets, from_json, to_json
 from kafkafs.spark.read.reading import Reading
 from kafkafs.spark.read.topic_ids import id_of, read_ids
 from kafkafs.storage.errors import CorruptError

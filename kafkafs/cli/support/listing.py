@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Any, BinaryIO, Final
 
-from kafkafs.mount.node import (DirectoryNode, DirEntryRun, Link, Node, Row, rows_of)
-from kafkafs.mount.nodes.offsets import (OffsetDirectory)
-from kafkafs.mount.vfs.timeouts import (NOT_AT_ALL)
+from kafkafs.mount.node import DirectoryNode, DirEntry, DirEntryRun, Link, Node, entries_of
+from kafkafs.mount.nodes.offsets import OffsetDirectory
+from kafkafs.mount.vfs.timeouts import NOT_AT_ALL
 
-from .attributes import (kind, known_size)
-from .failures import (Failure, warn)
-from .output import (aligned, json_line, line, shown, size_text, time_text)
+from .attributes import kind, known_size
+from .failures import Failure, warn
+from .output import aligned, json_line, line, shown, size_text, time_text
 
 # The number of names that are held and aligned together: listing ten million records takes the
 # memory of a thousand.
@@ -64,9 +64,9 @@ def print_listing(
             )
         runs = _some(node.between(*span), path, span)
     elif isinstance(node, DirectoryNode) and not itself:
-        runs = node.runs(0)
+        runs = node.readdir(0)
     else:
-        runs, hidden = rows_of([(path or "/", node)], 0), True
+        runs, hidden = entries_of([(path or "/", node)], 0), True
     if style.as_json:
         out.writelines(json_line(_fields(item)) for item in _items(node, runs, hidden))
     elif style.long:
@@ -80,14 +80,14 @@ def print_listing(
         out.writelines(name + b"\n" for name in _names(runs, hidden))
 
 
-def _rows(run: DirEntryRun, hidden: bool) -> Iterable[Row]:
-    return run.rows if hidden else (row for row in run.rows if not row[0].startswith(b"."))
+def _entries(run: DirEntryRun, hidden: bool) -> Iterable[DirEntry]:
+    return run.entries if hidden else (each for each in run.entries if not each[0].startswith(b"."))
 
 
 def _names(runs: Iterable[DirEntryRun], hidden: bool) -> Iterator[bytes]:
     for run in runs:
-        for row in _rows(run, hidden):
-            yield row[0]
+        for entry in _entries(run, hidden):
+            yield entry[0]
 
 
 def _some(
@@ -106,11 +106,11 @@ def _some(
 
 def _items(node: Node, runs: Iterable[DirEntryRun], hidden: bool) -> Iterator[_Item]:
     for run in runs:
-        for raw, _, size, mtime_ns, _ in _rows(run, hidden):
+        for raw, _, size, mtime_ns, _ in _entries(run, hidden):
             name = _text(raw)
             target = _target(node, name) if modes.S_ISLNK(run.mode) else ""
             known: int | None = size
-            if modes.S_ISREG(run.mode) and run.lifetime == NOT_AT_ALL:
+            if modes.S_ISREG(run.mode) and run.attr_timeout == NOT_AT_ALL:
                 found = node.child(name) if isinstance(node, DirectoryNode) else node
                 known, mtime_ns = known_size(found), found.attributes().mtime_ns
             yield _Item(name, run.mode, known, mtime_ns // 1_000_000, target)

@@ -16,21 +16,22 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from kafkafs.mount.vfs.errnos import (NoSuchName, TreeError)
-from kafkafs.storage.concurrency.interruption import (interrupt)
-from kafkafs.storage.errors import (StorageError, UnknownPartition, UnknownTopic)
+from kafkafs.mount.vfs.errnos import NoSuchName, TreeError
+from kafkafs.storage.concurrency.interruption import interrupt
+from kafkafs.storage.errors import StorageError, UnknownPartition, UnknownTopic
+from kafkafs.storage.format.files.names import TopicPartition
 
-from . import (failures, output)
-from .words import (Config, plain_path)
+from . import failures, output
+from .words import Config, plain_path
 
 if TYPE_CHECKING:
-    from kafkafs.mount.node import (Node)
-    from kafkafs.mount.tree import (Tree)
-    from kafkafs.storage.errors import (CorruptError)
-    from kafkafs.storage.format.files.checkpoints import (MetaProperties)
-    from kafkafs.storage.log.load.log_loader import (RecoveryPlan)
-    from kafkafs.storage.log_dirs.engine import (Engine)
-    from kafkafs.storage.log_manager import (LogManager)
+    from kafkafs.mount.node import Node
+    from kafkafs.mount.tree import Tree
+    from kafkafs.storage.errors import CorruptError
+    from kafkafs.storage.format.files.checkpoints import MetaProperties
+    from kafkafs.storage.log.load.log_loader import RecoveryPlan
+    from kafkafs.storage.log_dirs.engine import Engine
+    from kafkafs.storage.log_manager import LogManager
 
 # The limit of Linux. Links in the tree lead to records, so one step is normal.
 _MAX_LINKS = 40
@@ -44,7 +45,7 @@ _CLOSING: Final = b"kafkafs: closing the log directories\n"
 
 def open_engine(log_dirs: tuple[str, ...], configs: Iterable[Config] = ()) -> Engine:
     """Opens the directories read-only, without a lock. Raises LogDirError and ConfigError."""
-    from kafkafs.storage.log_dirs.engine import (Engine)
+    from kafkafs.storage.log_dirs.engine import Engine
 
     return Engine(log_dirs, dict(configs))
 
@@ -52,7 +53,7 @@ def open_engine(log_dirs: tuple[str, ...], configs: Iterable[Config] = ()) -> En
 def open_writable(
     log_dirs: tuple[str, ...],
     configs: Iterable[Config] = (),
-    recovered: Callable[[tuple[str, int], RecoveryPlan], None] | None = None,
+    recovered: Callable[[TopicPartition, RecoveryPlan], None] | None = None,
     owner: MetaProperties | None = None,
     *,
     finds_deleted: bool = False,
@@ -62,11 +63,11 @@ def open_writable(
     """Locks the directories and recovers partitions after an unclean shutdown. `recovered` receives
     their plans; losses are reported on stderr. For `owner`, `finds_deleted`, `maintain`,
     `unregistered` and the exceptions see LogManager."""
-    from kafkafs.storage.log_manager import (LogManager)
+    from kafkafs.storage.log_manager import LogManager
 
-    lost: list[tuple[tuple[str, int], CorruptError]] = []
+    lost: list[tuple[TopicPartition, CorruptError]] = []
 
-    def note(key: tuple[str, int], plan: RecoveryPlan) -> None:
+    def note(key: TopicPartition, plan: RecoveryPlan) -> None:
         lost.extend((key, fault) for fault in plan.faults)
         if recovered is not None:
             recovered(key, plan)
@@ -122,7 +123,7 @@ def ending_in_order() -> Iterator[None]:
 def writing(
     log_dirs: tuple[str, ...],
     configs: Iterable[Config] = (),
-    recovered: Callable[[tuple[str, int], RecoveryPlan], None] | None = None,
+    recovered: Callable[[TopicPartition, RecoveryPlan], None] | None = None,
     owner: MetaProperties | None = None,
     *,
     finds_deleted: bool = False,
@@ -130,7 +131,7 @@ def writing(
     """Opens the engine as `open_writable` does and closes it cleanly after the block, even if a
     signal ends the process. NotClosed after a durable change is only a warning: if it failed the
     verb, users would repeat it, and append the records twice."""
-    from kafkafs.storage.errors import (NotClosed)
+    from kafkafs.storage.errors import NotClosed
 
     try:
         with (
@@ -147,8 +148,8 @@ def writing(
 def _when_free(open_engine: Callable[[], LogManager]) -> LogManager:
     """Opens the engine, waiting for a daemon that still holds the directories after umount(8):
     umount(8) returns before the daemon has written everything."""
-    from kafkafs.mount.session.mount_table import (is_ending)
-    from kafkafs.storage.errors import (LogDirLocked)
+    from kafkafs.mount.session.mount_table import is_ending
+    from kafkafs.storage.errors import LogDirLocked
 
     deadline = time.monotonic() + _ENDING_SECONDS
     waits = False
@@ -175,10 +176,10 @@ def open_tree(
 ) -> Tree:
     """Returns the tree that a mount of the directories would show, as of the time `at` (ms since
     1970) if given."""
-    from kafkafs.mount.options import (MountOptions)
-    from kafkafs.mount.tree import (Tree)
-    from kafkafs.storage.clock import (SetClock)
-    from kafkafs.storage.log.read.transactions import (Isolation)
+    from kafkafs.mount.options import MountOptions
+    from kafkafs.mount.tree import Tree
+    from kafkafs.storage.clock import SetClock
+    from kafkafs.storage.log.read.transactions import Isolation
 
     # The verb reports damage itself; the tree's log is for mounts.
     logging.getLogger("kafkafs").addHandler(logging.NullHandler())
@@ -206,7 +207,7 @@ def refuse_at(paths: Iterable[str]) -> None:
 
 def resolve(tree: Tree, path: str) -> Node:
     """Returns the node at `path`, following links."""
-    from kafkafs.mount.node import (Link)
+    from kafkafs.mount.node import Link
 
     for _ in range(_MAX_LINKS):
         node = tree.resolve(path)
@@ -230,8 +231,8 @@ def for_each(paths: Iterable[str], work: Callable[[str], int | None]) -> int:
 
 
 def for_each_partition(
-    keys: Iterable[tuple[str, int]],
-    work: Callable[[tuple[str, int]], object],
+    keys: Iterable[TopicPartition],
+    work: Callable[[TopicPartition], object],
     *,
     are_named: bool = True,
 ) -> int:

@@ -8,13 +8,16 @@ import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, BinaryIO, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, TypeVar
 
-from kafkafs.storage.clock import (time_text as time_text)
-from kafkafs.storage.errors import (printable)
+from kafkafs.storage.clock import time_text as time_text
+from kafkafs.storage.errors import printable
 
-from .failures import (Failure)
-from .progress import (bar as bar)
+from .failures import Failure
+from .progress import bar as bar
+
+if TYPE_CHECKING:
+    from kafkafs.storage.operations.request import Row
 
 Item = TypeVar("Item")
 
@@ -94,6 +97,16 @@ def json_line(value: Any) -> bytes:
     """Encodes a JSON value as one line. Bytes that are not UTF-8 become lone surrogates."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     return text.encode("utf-8", "backslashreplace") + b"\n"
+
+
+def json_rows(rows: Iterable[Row]) -> None:
+    """Writes rows of an operation as lines of JSON."""
+    binary().writelines(json_line(row.as_json()) for row in rows)
+
+
+def table(rows: Iterable[Sequence[str]], right: Iterable[int] = ()) -> None:
+    """Writes rows, the first of which are the headings, as aligned columns; see `aligned`."""
+    binary().writelines(map(line, aligned(list(rows), right)))
 
 
 def shown(name: str) -> str:

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
-from .words import (Config, plain_path)
+from kafkafs.storage.format.files.names import TopicPartition
+
+from .words import Config, plain_path
 
 if TYPE_CHECKING:
-    from kafkafs.storage.log_dirs.selection import (Selection)
+    from kafkafs.storage.log_dirs.selection import Selection
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -37,8 +39,8 @@ class LocalFile(click.File):
 
 def local_path(value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
     """Calls `storage.local_path` and turns its LogDirError into a usage error."""
-    from kafkafs.storage.errors import (LogDirError)
-    from kafkafs.storage.io import (local_path)
+    from kafkafs.storage.errors import LogDirError
+    from kafkafs.storage.io import local_path
 
     try:
         return local_path.local_path(value)
@@ -195,7 +197,7 @@ def json_option(what: str) -> Callable[[Function], Function]:
     return click.option("--json", "as_json", is_flag=True, help=f"Print {what}.")
 
 
-def _split_partition(value: str) -> tuple[str, int]:
+def _split_partition(value: str) -> TopicPartition:
     names = _parse_selection(value).names
     if len(names) != 1 or names[0][1] is None:
         raise click.BadParameter(f"{value!r} is not TOPIC/PARTITION")
@@ -203,7 +205,7 @@ def _split_partition(value: str) -> tuple[str, int]:
 
 
 def _parse_selection(*values: str) -> Selection:
-    from kafkafs.storage.log_dirs.selection import (Selection)
+    from kafkafs.storage.log_dirs.selection import Selection
 
     try:
         return Selection.of(*(plain_path(part) for value in values for part in value.split(",")))
@@ -235,7 +237,7 @@ def _split_configs(
 
 
 def _parse_time(_ctx: click.Context, _parameter: click.Parameter, value: str | None) -> int | None:
-    from kafkafs.storage.clock import (milliseconds)
+    from kafkafs.storage.clock import milliseconds
 
     if value is None:
         return None
@@ -277,7 +279,7 @@ def complete_tree_path(
     ctx: click.Context, _parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
     """Completes a path inside the log directories given earlier on the command line."""
-    from .path_completion import (paths_from)
+    from .path_completion import paths_from
 
     log_dirs = ctx.params.get("log_dirs")
     return paths_from(log_dirs, incomplete) if log_dirs else []
@@ -287,7 +289,7 @@ def complete_topic(
     ctx: click.Context, parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
     """Completes a topic of the log directories given earlier."""
-    from .path_completion import (topics_from)
+    from .path_completion import topics_from
 
     log_dirs = ctx.params.get("log_dirs")
     return topics_from(log_dirs, incomplete) if log_dirs else []
@@ -297,7 +299,7 @@ def complete_partition(
     ctx: click.Context, parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
     """Completes a topic, or after `TOPIC/` a partition, of the log directories given earlier."""
-    from .path_completion import (partitions_from)
+    from .path_completion import partitions_from
 
     log_dirs = ctx.params.get("log_dirs")
     return partitions_from(log_dirs, incomplete) if log_dirs else []
@@ -305,7 +307,7 @@ def complete_partition(
 
 def complete_config(incomplete: str, topic: bool = False) -> list[CompletionItem]:
     """Completes the name of a config, or only of a topic config."""
-    from kafkafs.storage.config.kafka import (SETTINGS, TOPIC_SETTINGS)
+    from kafkafs.storage.config.kafka import SETTINGS, TOPIC_SETTINGS
 
     names = TOPIC_SETTINGS if topic else SETTINGS
     fitting = [name for name in sorted(names) if name.startswith(incomplete)]

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from ..support import (failures)
-from ..support.params import (as_of_option, log_dirs_argument, paths_argument, reading_options)
-from ..support.verb import (Verb)
-from ..support.words import (Config)
+from ..support import failures
+from ..support.params import as_of_option, log_dirs_argument, paths_argument, reading_options
+from ..support.verb import Verb
+from ..support.words import Config
 
 if TYPE_CHECKING:
-    from kafkafs.mount.vfs.handles import (Handle)
+    from kafkafs.mount.vfs.handles import Handle
 
-    from ..support.output import (Output)
+    from ..support.output import Output
 
 _READ_BYTES: Final = 1 << 20
 
@@ -62,10 +62,10 @@ def command(
 
     --at applies to files that depend on the time: why.json, and compacted/ except latest/.
     """
-    from kafkafs.mount.node import (File)
+    from kafkafs.mount.node import File
 
-    from ..support.opening import (for_each, open_tree, refuse_at, resolve)
-    from ..support.output import (of_records)
+    from ..support.opening import for_each, open_tree, refuse_at, resolve
+    from ..support.output import of_records
 
     if at is not None:
         refuse_at(paths)
@@ -87,8 +87,8 @@ def command(
 
 def copy(handle: Handle, out: Output, path: str) -> int:
     """Writes everything in `handle` to `out`, skipping damage, and returns the exit code."""
-    from kafkafs.mount.vfs.errnos import (ReadInterrupted)
-    from kafkafs.storage.errors import (CorruptError)
+    from kafkafs.mount.vfs.errnos import ReadInterrupted
+    from kafkafs.storage.errors import CorruptError
 
     position = code = 0
     while True:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from ..support.verb import (Verb)
+from ..support.verb import Verb
 
 
 @click.command(
@@ -24,6 +24,6 @@ from ..support.verb import (Verb)
 @click.pass_context
 def command(ctx: click.Context, shell: str) -> None:
     """Print a script that lets SHELL complete verbs, options, LOG_DIRS and paths inside them."""
-    from ..support.shells import (script)
+    from ..support.shells import script
 
     click.echo(script(shell, ctx.find_root().command), nl=False)

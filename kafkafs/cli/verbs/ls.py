@@ -4,10 +4,18 @@ from __future__ import annotations
 
 import click
 
-from ..support import (failures)
-from ..support.params import (as_of_option, human_option, json_option, log_dirs_argument, paths_argument, reading_options, since_until_options)
-from ..support.verb import (Verb)
-from ..support.words import (Config)
+from ..support import failures
+from ..support.params import (
+    as_of_option,
+    human_option,
+    json_option,
+    log_dirs_argument,
+    paths_argument,
+    reading_options,
+    since_until_options,
+)
+from ..support.verb import Verb
+from ..support.words import Config
 
 
 @click.command(
@@ -71,9 +79,9 @@ def command(
 
     --at applies to files that depend on the time: why.json, and compacted/ except latest/.
     """
-    from ..support.listing import (Style, print_listing)
-    from ..support.opening import (for_each, open_tree, refuse_at)
-    from ..support.output import (binary, is_terminal, line, shown)
+    from ..support.listing import Style, print_listing
+    from ..support.opening import for_each, open_tree, refuse_at
+    from ..support.output import binary, is_terminal, line, shown
 
     if at is not None:
         refuse_at(paths or ("",))

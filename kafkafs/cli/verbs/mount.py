@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..support import (failures)
-from ..support.params import (LocalPath, log_dirs_argument, reading_options)
-from ..support.verb import (Verb)
-from ..support.words import (Config)
+from ..support import failures
+from ..support.params import LocalPath, log_dirs_argument, reading_options
+from ..support.verb import Verb
+from ..support.words import Config
 
 if TYPE_CHECKING:
-    from kafkafs.storage.log_dirs.engine import (Engine)
+    from kafkafs.storage.log_dirs.engine import Engine
 
 
 @click.command(
@@ -102,15 +102,15 @@ def command(
     send SIGTERM to the daemon.
     """
     try:
-        from kafkafs.mount.session import (session)
+        from kafkafs.mount.session import session
     except ImportError as error:
         why = "mounting requires pyfuse3 and trio; install them, for example: `pip install pyfuse3`"
         raise failures.Failure(f"{error}; {why}") from error
-    from kafkafs.mount.options import (MountOptions, check_options, parse_options)
-    from kafkafs.mount.session.fuse_obstacle import (fuse_obstacle)
-    from kafkafs.storage.log.read.transactions import (Isolation)
+    from kafkafs.mount.options import MountOptions, check_options, parse_options
+    from kafkafs.mount.session.fuse_obstacle import fuse_obstacle
+    from kafkafs.storage.log.read.transactions import Isolation
 
-    from ..support.opening import (open_engine, open_writable)
+    from ..support.opening import open_engine, open_writable
 
     base = MountOptions(isolation=Isolation(isolation), writable=writable, maintain=maintain)
     mount_options = parse_options(",".join(options), base)
@@ -153,7 +153,7 @@ def command(
 
 def _report_first_pass(engine: Engine) -> None:
     """Prints what the first maintenance pass of the mount will delete."""
-    from kafkafs.storage.operations.first_pass import (first_pass)
+    from kafkafs.storage.operations.first_pass import first_pass
 
     dues = first_pass(engine, time.time_ns() // 1_000_000)
     if not dues:

@@ -16,14 +16,21 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from ..support import (failures, output)
-from ..support.params import (Function, LocalPath, configs_option, json_option, log_dirs_argument, selection_argument)
+from ..support import failures, output
+from ..support.params import (
+    Function,
+    LocalPath,
+    configs_option,
+    json_option,
+    log_dirs_argument,
+    selection_argument,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from kafkafs.spark.jobs.report import (Report, Row)
-    from kafkafs.spark.jobs.tasks import (OnProgress)
+    from kafkafs.spark.jobs.report import Report, Row
+    from kafkafs.spark.jobs.tasks import OnProgress
 
 # Maps each job to the module that defines it, as `command`; in the order of the help.
 JOBS: Final = {
@@ -169,9 +176,9 @@ def _failing() -> Iterator[None]:
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
-    from kafkafs.spark.jobs.notes import (OtherJob)
-    from kafkafs.spark.options import (OptionError)
-    from kafkafs.spark.read.planning import (DataLoss)
+    from kafkafs.spark.jobs.notes import OtherJob
+    from kafkafs.spark.options import OptionError
+    from kafkafs.spark.read.planning import DataLoss
 
     try:
         yield

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..support.params import (LocalPath)
-from ..support.verb import (Verb)
-from ..support.words import (Config)
-from .spark import (job_options, run)
+from ..support.params import LocalPath
+from ..support.verb import Verb
+from ..support.words import Config
+from .spark import job_options, run
 
 if TYPE_CHECKING:
-    from kafkafs.storage.log_dirs.selection import (Selection)
+    from kafkafs.storage.log_dirs.selection import Selection
 
 
 @click.command(
@@ -66,7 +66,7 @@ def command(
     new segments of a partition when all of them are complete. After the job is killed, each
     partition is still valid for a broker, and the same command resumes the job.
     """
-    from kafkafs.spark.jobs.compact.compact import (compact)
+    from kafkafs.spark.jobs import compact
 
     return run(
         "compact",

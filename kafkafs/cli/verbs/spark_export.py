@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..support.params import (ISOLATION_LEVELS)
-from ..support.verb import (Verb)
-from ..support.words import (Config)
-from .spark import (job_options, output_option, run)
+from ..support.params import ISOLATION_LEVELS
+from ..support.verb import Verb
+from ..support.words import Config
+from .spark import job_options, output_option, run
 
 if TYPE_CHECKING:
-    from kafkafs.spark.jobs.export_files import (Format)
-    from kafkafs.storage.log_dirs.selection import (Selection)
+    from kafkafs.spark.jobs.export_files import Format
+    from kafkafs.storage.log_dirs.selection import Selection
 
 _FORMATS = ("parquet", "arrow", "jsonl")
 
@@ -67,7 +67,7 @@ def command(
     --permissive, only the damaged records are omitted. Repeating the command resumes an unfinished
     export as planned, or adds what was written to LOG_DIRS since a finished one.
     """
-    from kafkafs.spark.jobs import (export)
+    from kafkafs.spark.jobs import export
 
     return run(
         "export",

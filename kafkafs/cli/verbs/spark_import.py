@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..support.params import (LocalPath)
-from ..support.verb import (Verb)
-from ..support.words import (Config)
-from .spark import (job_options, run)
+from ..support.params import LocalPath
+from ..support.verb import Verb
+from ..support.words import Config
+from .spark import job_options, run
 
 if TYPE_CHECKING:
-    from kafkafs.storage.log_dirs.selection import (Selection)
+    from kafkafs.storage.log_dirs.selection import Selection
 
 
 @click.command(
@@ -57,7 +57,7 @@ def command(
 
     The import is atomic. If it is interrupted, the same command resumes it.
     """
-    from kafkafs.spark.jobs import (import_)
+    from kafkafs.spark.jobs import import_
 
     return run(
         "import",

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..support.params import (split_log_dirs)
-from ..support.verb import (Verb)
-from ..support.words import (Config)
-from .spark import (job_options, output_option, run)
+from ..support.params import split_log_dirs
+from ..support.verb import Verb
+from ..support.words import Config
+from .spark import job_options, output_option, run
 
 if TYPE_CHECKING:
-    from kafkafs.storage.log_dirs.selection import (Selection)
+    from kafkafs.storage.log_dirs.selection import Selection
 
 
 @click.command(
@@ -52,7 +52,7 @@ def command(
 
     Data that both have lost, or that was left out of one, is reported, with exit code 1.
     """
-    from kafkafs.spark.jobs import (merge)
+    from kafkafs.spark.jobs import merge
 
     return run(
         "merge",

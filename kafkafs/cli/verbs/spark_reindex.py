@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..support.verb import (Verb)
-from ..support.words import (Config)
-from .spark import (job_options, run)
+from ..support.verb import Verb
+from ..support.words import Config
+from .spark import job_options, run
 
 if TYPE_CHECKING:
-    from kafkafs.storage.log_dirs.selection import (Selection)
+    from kafkafs.storage.log_dirs.selection import Selection
 
 
 @click.command(
@@ -41,7 +41,7 @@ def command(
     A damaged segment keeps its indexes and is reported, with exit code 1. The job can be killed at
     any time without harm; the same command continues it.
     """
-    from kafkafs.spark.jobs import (reindex)
+    from kafkafs.spark.jobs import reindex
 
     return run(
         "reindex",

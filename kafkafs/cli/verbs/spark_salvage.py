@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..support.verb import (Verb)
-from ..support.words import (Config)
-from .spark import (job_options, output_option, run)
+from ..support.verb import Verb
+from ..support.words import Config
+from .spark import job_options, output_option, run
 
 if TYPE_CHECKING:
-    from kafkafs.storage.log_dirs.selection import (Selection)
+    from kafkafs.storage.log_dirs.selection import Selection
 
 
 @click.command(
@@ -46,7 +46,7 @@ def command(
     Intact batches after damage, which recovery would truncate, are kept. If the job is killed, the
     same command resumes it with the remaining segments.
     """
-    from kafkafs.spark.jobs import (salvage)
+    from kafkafs.spark.jobs import salvage
 
     return run(
         "salvage",

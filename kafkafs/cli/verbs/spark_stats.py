@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..support.params import (ISOLATION_LEVELS, LocalPath)
-from ..support.verb import (Verb)
-from ..support.words import (Config)
-from .spark import (job_options, run)
+from ..support.params import ISOLATION_LEVELS, LocalPath
+from ..support.verb import Verb
+from ..support.words import Config
+from .spark import job_options, run
 
 if TYPE_CHECKING:
-    from kafkafs.spark.jobs.stats import (By)
-    from kafkafs.storage.log_dirs.selection import (Selection)
+    from kafkafs.spark.jobs.stats import By
+    from kafkafs.storage.log_dirs.selection import Selection
 
 _BY = ("topic", "partition", "hour", "prefix")
 
@@ -82,7 +82,7 @@ def command(
     An hour is given by its start in ms since 1970 (UTC). Without --prefix-bytes or --separator, the
     prefix is the whole key. Damage is skipped and reported, with exit code 1.
     """
-    from kafkafs.spark.jobs import (stats)
+    from kafkafs.spark.jobs import stats
 
     return run(
         "stats",

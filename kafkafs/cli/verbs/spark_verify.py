@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..support.verb import (Verb)
-from ..support.words import (Config)
-from .spark import (job_options, run, state_option)
+from ..support.verb import Verb
+from ..support.words import Config
+from .spark import job_options, run, state_option
 
 if TYPE_CHECKING:
-    from kafkafs.storage.log_dirs.selection import (Selection)
+    from kafkafs.storage.log_dirs.selection import Selection
 
 
 @click.command(
@@ -40,7 +40,7 @@ def command(
     rules. Print the same findings as `kafkafs verify`, and a table of the partitions. The exit code
     is 1 if there are findings. Nothing is changed.
     """
-    from kafkafs.spark.jobs import (verify)
+    from kafkafs.spark.jobs import verify
 
     return run(
         "verify",

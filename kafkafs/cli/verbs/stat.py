@@ -7,9 +7,9 @@ from typing import Any
 
 import click
 
-from ..support.params import (json_option, log_dirs_argument, paths_argument, reading_options)
-from ..support.verb import (Verb)
-from ..support.words import (Config)
+from ..support.params import json_option, log_dirs_argument, paths_argument, reading_options
+from ..support.verb import Verb
+from ..support.words import Config
 
 
 @click.command(
@@ -48,9 +48,9 @@ def command(
     Values that are not UTF-8 are printed as 0x and hexadecimal digits, in JSON as
     {"base64": "…"}.
     """
-    from ..support.attributes import (describe)
-    from ..support.opening import (for_each, open_tree, resolve)
-    from ..support.output import (binary, json_line, line)
+    from ..support.attributes import describe
+    from ..support.opening import for_each, open_tree, resolve
+    from ..support.output import binary, json_line, line
 
     tree = open_tree(log_dirs, configs, isolation)
     out = binary()
@@ -67,7 +67,7 @@ def command(
 
 
 def _lines(facts: Mapping[str, Any], xattrs: Mapping[str, bytes]) -> Iterator[str]:
-    from ..support.output import (bytes_as_text, shown, time_text)
+    from ..support.output import bytes_as_text, shown, time_text
 
     yield shown(facts["path"])
     rows = [(name, str(facts[name])) for name in ("kind", "mode", "size", "mtime", "inode")]

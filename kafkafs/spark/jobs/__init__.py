@@ -9,7 +9,7 @@ Each job plans on the driver, which mostly lists directories, runs its units of 
 (`tasks.py`) and returns a `Report`. A restarted job resumes where it stopped (`notes.py`).
 """
 
-from .compact.compact import compact
+from .compaction.job import compact
 from .export import export
 from .import_ import import_
 from .merge import merge

@@ -19,23 +19,24 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from kafkafs.storage.errors import (StorageError, fresh)
-from kafkafs.storage.format.records.columns import (Columns, Damage)
-from kafkafs.storage.io.durable import (TEMPORARY_SUFFIX, WritableDirFd)
-from kafkafs.storage.io.local_path import (local_path)
-from kafkafs.storage.log.read.transactions import (Isolation)
-from kafkafs.storage.log_dirs.selection import (Selected)
+from kafkafs.storage.errors import StorageError, fresh
+from kafkafs.storage.format.files.names import TopicPartition
+from kafkafs.storage.format.records.columns import Columns, Damage
+from kafkafs.storage.io.durable import TEMPORARY_SUFFIX, WritableDirFd
+from kafkafs.storage.io.local_path import local_path
+from kafkafs.storage.log.read.transactions import Isolation
+from kafkafs.storage.log_dirs.selection import Selected
 
-from ..options import (ReadOptions)
-from ..read.planning import (DataLoss, OffsetRange, assigned, plan, refuse_within_log_dir)
-from ..read.reading import (Reading)
-from .export_files import (NO_DATE, FileWriter, Format, suffix_of, writer_of)
-from .export_notes import (NOTES, VERSION, ExportPlan, read_plan, unit_name)
-from .notes import (Notes, OtherJob)
-from .places import (JobLogDirs)
-from .ranges import (options_for)
-from .report import (Report, Row)
-from .tasks import (OnProgress, run, silent)
+from ..options import ReadOptions
+from ..read.planning import DataLoss, OffsetRange, assigned, plan, refuse_within_log_dir
+from ..read.reading import Reading
+from .export_files import NO_DATE, FileWriter, Format, suffix_of, writer_of
+from .export_notes import NOTES, VERSION, ExportPlan, read_plan, unit_name
+from .job_log_dirs import JobLogDirs
+from .notes import Notes, OtherJob
+from .ranges import options_for
+from .report import Report, Row
+from .tasks import OnProgress, run, silent
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -320,7 +321,7 @@ def _go_on(
 
 def added(known: Sequence[OffsetRange], now: Sequence[OffsetRange]) -> list[OffsetRange]:
     """Returns the parts of the ranges planned `now` that lie above the known ones."""
-    ends: dict[tuple[str, int], int] = {}
+    ends: dict[TopicPartition, int] = {}
     for each in known:
         key = (each.topic, each.partition)
         ends[key] = max(each.end, ends.get(key, 0))
@@ -342,7 +343,7 @@ def _remove_leftovers(output: str) -> None:
 
 
 def _report(ranges: Sequence[OffsetRange], done: Sequence[Mapping[str, Any]]) -> Report:
-    rows: dict[tuple[str, int], dict[str, Any]] = {}
+    rows: dict[TopicPartition, dict[str, Any]] = {}
     wrong: list[Row] = []
     for each, result in zip(ranges, done, strict=True):
         values = (each.topic, each.partition, each.start, each.end, 0, 0, 0)

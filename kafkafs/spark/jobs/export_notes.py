@@ -25,18 +25,17 @@ from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import Any, Final
 
-from kafkafs.storage.config.kafka import (Configs, check_topic_settings, lag_conflict, topic_config)
-from kafkafs.storage.errors import (ConfigError, CorruptError, LogDirError, SegmentGone, printable)
-from kafkafs.storage.format.files.names import (METADATA_TOPIC, is_legal_topic)
-from kafkafs.storage.format.layout import (MAX_INT32, MAX_OFFSET)
-from kafkafs.storage.format.primitives import (is_uuid_text)
-from kafkafs.storage.io.disk import (DirFd)
-from kafkafs.storage.log_dirs.selection import (Selected, Selection)
+from kafkafs.storage.config.kafka import Configs, check_topic_settings, lag_conflict, topic_config
+from kafkafs.storage.errors import ConfigError, CorruptError, LogDirError, SegmentGone, printable
+from kafkafs.storage.format.files.names import METADATA_TOPIC, TopicPartition, is_legal_topic
+from kafkafs.storage.format.layout import MAX_INT32, MAX_OFFSET
+from kafkafs.storage.format.primitives import is_uuid_text
+from kafkafs.storage.io.disk import DirFd
+from kafkafs.storage.log_dirs.selection import Selected, Selection
 
-from ..options import (TopicPartition)
-from ..read.planning import (OffsetRange)
-from .export_files import (FORMATS, NO_DATE)
-from .notes import (JOB_NOTE, read_note, unit_note)
+from ..read.planning import OffsetRange
+from .export_files import FORMATS, NO_DATE
+from .notes import JOB_NOTE, read_note, unit_note
 
 #: The directory of the notes in the output; Spark and others ignore such names.
 NOTES: Final = "_kafkafs"

@@ -21,30 +21,38 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
-from kafkafs.storage.config.kafka import (TopicConfig)
-from kafkafs.storage.errors import (CorruptError, Refused, StorageError)
-from kafkafs.storage.format.layout import (Codec, TimestampType)
-from kafkafs.storage.format.records import (batch as b)
-from kafkafs.storage.format.records.arrow import (to_record_columns)
-from kafkafs.storage.format.records.batch import (Bytes, Int64s)
-from kafkafs.storage.format.records.encoder import (BatchPlan, Encoded, empty_batch, encode)
-from kafkafs.storage.ingest.commit_file import (IngestWrite, StagedPart)
-from kafkafs.storage.ingest.segment_series import (SealedSegment)
-from kafkafs.storage.ingest.staging import (StagedWriter, StagingPlace, staging_path)
-from kafkafs.storage.ingest.two_phase import (place)
-from kafkafs.storage.io.local_path import (local_path)
-from kafkafs.storage.log.append.writer import (LogWriter)
-from kafkafs.storage.log_dirs.engine import (Engine)
-from kafkafs.storage.log_dirs.selection import (Selected)
-from kafkafs.storage.log_manager import (LogManager)
-from kafkafs.storage.topics.topics import (refuse_in_engine, refuse_unregistered)
+from kafkafs.storage.config.kafka import TopicConfig
+from kafkafs.storage.errors import CorruptError, Refused, StorageError
+from kafkafs.storage.format.files.names import TopicPartition
+from kafkafs.storage.format.layout import Codec, TimestampType
+from kafkafs.storage.format.records import batch as b
+from kafkafs.storage.format.records.arrow import to_record_columns
+from kafkafs.storage.format.records.batch import Bytes, Int64s
+from kafkafs.storage.format.records.encoder import BatchPlan, Encoded, empty_batch, encode
+from kafkafs.storage.ingest.commit_file import IngestWrite, StagedPart
+from kafkafs.storage.ingest.segment_series import SealedSegment
+from kafkafs.storage.ingest.staging import StagedWriter, StagingPlace, staging_path
+from kafkafs.storage.ingest.two_phase import place
+from kafkafs.storage.io.local_path import local_path
+from kafkafs.storage.log.append.writer import LogWriter
+from kafkafs.storage.log_dirs.engine import Engine
+from kafkafs.storage.log_dirs.selection import Selected
+from kafkafs.storage.log_manager import LogManager
+from kafkafs.storage.topics.topics import refuse_in_engine, refuse_unregistered
 
-from .export_files import (SCHEMA, read_file)
-from .export_notes import (ExportedLogs, ExportedPartition, ExportedRange, check_file, read_export, unit_name)
-from .notes import (Notes)
-from .places import (JobLogDirs)
-from .report import (Report)
-from .tasks import (OnProgress, run, silent)
+from .export_files import SCHEMA, read_file
+from .export_notes import (
+    ExportedLogs,
+    ExportedPartition,
+    ExportedRange,
+    check_file,
+    read_export,
+    unit_name,
+)
+from .job_log_dirs import JobLogDirs
+from .notes import Notes
+from .report import Report
+from .tasks import OnProgress, run, silent
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -388,7 +396,7 @@ def _part(result: Mapping[str, Any]) -> StagedPart | None:
 def _report(
     exported: ExportedLogs, done: Sequence[Mapping[str, Any]], is_old: bool = False
 ) -> Report:
-    rows: dict[tuple[str, int], dict[str, Any]] = {}
+    rows: dict[TopicPartition, dict[str, Any]] = {}
     for each in exported.partitions:
         key = (each.topic, each.partition)
         values = (*key, each.records, 0, each.start_offset, each.end_offset)

@@ -14,22 +14,30 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from kafkafs.storage.errors import (LogDirError)
-from kafkafs.storage.format.files.names import (LEADER_EPOCH_FILE, METADATA_TOPIC)
-from kafkafs.storage.format.layout import (MAX_INT32, MAX_OFFSET)
-from kafkafs.storage.io.durable import (WritableFile)
-from kafkafs.storage.io.local_path import (local_path)
-from kafkafs.storage.log.check.replicas import (FIRST, SECOND, Merging, Parting, Replica, Taken, find_parting)
-from kafkafs.storage.log.check.sound import (Lost)
-from kafkafs.storage.log.check.verify import (Listed)
-from kafkafs.storage.log_dirs.log_dir import (PartitionDir)
-from kafkafs.storage.log_dirs.selection import (Selected, Selection)
+from kafkafs.storage.errors import LogDirError
+from kafkafs.storage.format.files.names import LEADER_EPOCH_FILE, METADATA_TOPIC
+from kafkafs.storage.format.layout import MAX_INT32, MAX_OFFSET
+from kafkafs.storage.io.durable import WritableFile
+from kafkafs.storage.io.local_path import local_path
+from kafkafs.storage.log.check.replicas import (
+    FIRST,
+    SECOND,
+    Merging,
+    Parting,
+    Replica,
+    Taken,
+    find_parting,
+)
+from kafkafs.storage.log.check.sound import Lost
+from kafkafs.storage.log.check.verify import Listed
+from kafkafs.storage.log_dirs.log_dir import PartitionDir
+from kafkafs.storage.log_dirs.selection import Selected, Selection
 
-from .new_log_dir import (Key, NewLogDir, Settled)
-from .notes import (Notes)
-from .places import (JobLogDirs)
-from .report import (Report, Row)
-from .tasks import (OnProgress, run, silent)
+from .job_log_dirs import JobLogDirs
+from .new_log_dir import Key, NewLogDir, Settled
+from .notes import Notes
+from .report import Report, Row
+from .tasks import OnProgress, run, silent
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -15,25 +15,24 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from kafkafs.storage.config.kafka import (broker_config)
-from kafkafs.storage.config.topic_file import (TOPIC_SETTINGS_FILE)
-from kafkafs.storage.errors import (LogDirError, SegmentGone, fresh)
-from kafkafs.storage.format.files import (names)
-from kafkafs.storage.format.files.checkpoints import (format_clean_shutdown, format_offsets)
-from kafkafs.storage.format.files.names import (FileKind, segment_file)
-from kafkafs.storage.io.durable import (TEMPORARY_SUFFIX, WritableDirFd, WritableFile)
-from kafkafs.storage.log.load import (log_loader as recovery)
-from kafkafs.storage.log_dirs.log_dir import (LogDir, PartitionDir)
+from kafkafs.storage.config.kafka import broker_config
+from kafkafs.storage.config.topic_file import TOPIC_SETTINGS_FILE
+from kafkafs.storage.errors import LogDirError, SegmentGone, fresh
+from kafkafs.storage.format.files import names
+from kafkafs.storage.format.files.checkpoints import format_clean_shutdown, format_offsets
+from kafkafs.storage.format.files.names import FileKind, TopicPartition, segment_file
+from kafkafs.storage.io.durable import TEMPORARY_SUFFIX, WritableDirFd, WritableFile
+from kafkafs.storage.log.load import log_loader as recovery
+from kafkafs.storage.log_dirs.log_dir import LogDir, PartitionDir
 
-from ..read.planning import (refuse_within_log_dir)
-from .notes import (Notes)
-from .places import (JobLogDirs)
-from .tasks import (OnProgress, run)
+from ..read.planning import refuse_within_log_dir
+from .job_log_dirs import JobLogDirs
+from .notes import Notes
+from .tasks import OnProgress, run
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-Key = tuple[str, int]
 
 _UNFINISHED: Final = ".unfinished"
 _NOTES: Final = ".notes"
@@ -45,7 +44,7 @@ _MAX_SMALL_FILE: Final = 64 << 20
 class Settled:
     """A recovered partition of the new directory: offsets [`start_offset`, `end_offset`)."""
 
-    key: Key
+    key: TopicPartition
     start_offset: int
     end_offset: int
     segments: int
@@ -102,11 +101,13 @@ class NewLogDir:
                 directory.write_atomically(entry.name, data)
         directory.sync()
 
-    def partition(self, key: Key) -> WritableDirFd:
+    def partition(self, key: TopicPartition) -> WritableDirFd:
         return WritableDirFd(self._unfinished).child(names.partition_dir(*key))
 
     @contextmanager
-    def new_log(self, key: Key, base_offset: int, mtime_ns: int) -> Iterator[WritableFile]:
+    def new_log(
+        self, key: TopicPartition, base_offset: int, mtime_ns: int
+    ) -> Iterator[WritableFile]:
         """Yields a `.log` to write to, which appears durably and atomically when the block ends."""
         directory = self.partition(key)
         name = segment_file(base_offset, FileKind.LOG)
@@ -142,7 +143,7 @@ class NewLogDir:
             spark, "settle the new partitions", works, work, lambda each: each[2], on_progress
         )
 
-    def settle(self, place: JobLogDirs, key: Key, start_offset: int) -> Settled:
+    def settle(self, place: JobLogDirs, key: TopicPartition, start_offset: int) -> Settled:
         """Recovers a partition whose `.log` files are all written. Idempotent."""
         directory = self.partition(key)
         for entry in directory.list():
@@ -175,7 +176,7 @@ class NewLogDir:
                 directory.write_atomically(name, data)
         ends = {each.key: each.end_offset for each in settled}
         starts = {each.key: each.start_offset for each in settled if each.start_offset}
-        offsets: Mapping[str, Mapping[Key, int]] = {
+        offsets: Mapping[str, Mapping[TopicPartition, int]] = {
             names.RECOVERY_POINT_FILE: ends,
             names.HIGH_WATERMARK_FILE: ends,
             names.LOG_START_OFFSET_FILE: starts,
@@ -192,6 +193,6 @@ class NewLogDir:
         notes.remove()
 
 
-def _settle(target: NewLogDir, place: JobLogDirs, work: tuple[Key, int, int]) -> Settled:
+def _settle(target: NewLogDir, place: JobLogDirs, work: tuple[TopicPartition, int, int]) -> Settled:
     key, start_offset, _ = work
     return target.settle(place, key, start_offset)

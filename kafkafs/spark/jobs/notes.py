@@ -11,11 +11,11 @@ import json
 import os
 from typing import Any, Final
 
-from kafkafs.storage.errors import (CorruptError, LogDirError, SegmentGone)
-from kafkafs.storage.io.disk import (DirFd)
-from kafkafs.storage.io.durable import (WritableDirFd)
+from kafkafs.storage.errors import CorruptError, LogDirError, SegmentGone
+from kafkafs.storage.io.disk import DirFd
+from kafkafs.storage.io.durable import WritableDirFd
 
-from .places import (replace_file)
+from .job_log_dirs import replace_file
 
 _MOST_BYTES: Final = 1 << 30
 JOB_NOTE: Final = "job.json"

@@ -6,11 +6,11 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from kafkafs.storage.log_dirs.selection import (Selected)
+from kafkafs.storage.log_dirs.selection import Selected
 
-from ..options import (ReadOptions)
-from ..read.planning import (INTERNAL_TOPICS)
-from .places import (JobLogDirs)
+from ..options import ReadOptions
+from ..read.planning import INTERNAL_TOPICS
+from .job_log_dirs import JobLogDirs
 
 
 def options_for(place: JobLogDirs, topics: Sequence[Selected], isolation: str) -> ReadOptions:

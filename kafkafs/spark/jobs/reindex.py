@@ -15,24 +15,23 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from kafkafs.storage.errors import (CorruptError, SegmentGone)
-from kafkafs.storage.format.files.names import (FileKind, segment_file)
-from kafkafs.storage.io.durable import (TEMPORARY_SUFFIX, WritableDirFd)
-from kafkafs.storage.io.lock import (DirectoryLock)
-from kafkafs.storage.log.check.reindexing import (rebuild_aborts, rebuild_indexes, stale_indexes)
-from kafkafs.storage.log.check.verify import (Listed)
-from kafkafs.storage.log_dirs.log_dir import (PartitionDir)
-from kafkafs.storage.log_dirs.selection import (Selected)
-from kafkafs.storage.segment.check.verify import (SegmentFacts)
+from kafkafs.storage.errors import CorruptError, SegmentGone
+from kafkafs.storage.format.files.names import FileKind, TopicPartition, segment_file
+from kafkafs.storage.io.durable import TEMPORARY_SUFFIX, WritableDirFd
+from kafkafs.storage.io.lock import DirectoryLock
+from kafkafs.storage.log.check.reindexing import rebuild_aborts, rebuild_indexes, stale_indexes
+from kafkafs.storage.log.check.verify import Listed
+from kafkafs.storage.log_dirs.log_dir import PartitionDir
+from kafkafs.storage.log_dirs.selection import Selected
+from kafkafs.storage.segment.check.verify import SegmentFacts
 
-from .places import (JobLogDirs, replace_file)
-from .report import (Report, Row)
-from .tasks import (OnProgress, run, silent)
+from .job_log_dirs import JobLogDirs, replace_file
+from .report import Report, Row
+from .tasks import OnProgress, run, silent
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-Key = tuple[str, int]
 
 _COLUMNS: Final = ("topic", "partition", "segments", "bytes", "written")
 
@@ -46,7 +45,7 @@ class ReindexUnit:
     facts: SegmentFacts
 
     @property
-    def key(self) -> Key:
+    def key(self) -> TopicPartition:
         return self.topic, self.partition
 
 
@@ -109,10 +108,12 @@ def _remove_leftovers(found: PartitionDir) -> None:
             directory.remove(entry.name, missing_ok=True)
 
 
-def _with_producers(units: Sequence[ReindexUnit], done: Sequence[Done]) -> dict[Key, int]:
+def _with_producers(
+    units: Sequence[ReindexUnit], done: Sequence[Done]
+) -> dict[TopicPartition, int]:
     """Returns the partitions that may have aborted transactions, with their bytes. Damaged ones are
     excluded, because their transactions cannot be determined."""
-    sizes: dict[Key, int] = {}
+    sizes: dict[TopicPartition, int] = {}
     for unit, result in zip(units, done, strict=True):
         if result.has_producers:
             sizes[unit.key] = sizes.get(unit.key, 0) + unit.facts.size
@@ -137,7 +138,7 @@ def _reindex(place: JobLogDirs, unit: ReindexUnit) -> Done:
         return Done(wrong=_wrong(unit.key, error))
 
 
-def _reindex_aborts(place: JobLogDirs, each: tuple[Key, int]) -> Done:
+def _reindex_aborts(place: JobLogDirs, each: tuple[TopicPartition, int]) -> Done:
     key, _ = each
     found = place.engine().partition_dir(*key)
     start = found.log_dir.log_start_offsets.get(key, 0)
@@ -153,7 +154,7 @@ def _reindex_aborts(place: JobLogDirs, each: tuple[Key, int]) -> Done:
         return Done(tuple(written), wrong=_wrong(key, error))
 
 
-def _writable(place: JobLogDirs, key: Key) -> WritableDirFd:
+def _writable(place: JobLogDirs, key: TopicPartition) -> WritableDirFd:
     found = place.engine().partition_dir(*key)
     return WritableDirFd(found.log_dir.path).child(found.name)
 
@@ -168,7 +169,7 @@ def _replace(
     return tuple(stale)
 
 
-def _wrong(key: Key, error: CorruptError | SegmentGone | OSError) -> Mapping[str, Any]:
+def _wrong(key: TopicPartition, error: CorruptError | SegmentGone | OSError) -> Mapping[str, Any]:
     about: dict[str, Any] = {"topic": key[0], "partition": key[1]}
     if isinstance(error, CorruptError):
         what = f"{error.what}; its indexes were not changed"
@@ -182,10 +183,10 @@ def _report(
     partitions: Sequence[PartitionDir],
     units: Sequence[ReindexUnit],
     done: Sequence[Done],
-    ends: Mapping[Key, Done],
+    ends: Mapping[TopicPartition, Done],
 ) -> Report:
-    results: dict[Key, list[Done]] = {}
-    sizes: dict[Key, int] = {}
+    results: dict[TopicPartition, list[Done]] = {}
+    sizes: dict[TopicPartition, int] = {}
     for unit, result in zip(units, done, strict=True):
         results.setdefault(unit.key, []).append(result)
         sizes[unit.key] = sizes.get(unit.key, 0) + unit.facts.size

@@ -12,18 +12,18 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from kafkafs.storage.format.files.names import (METADATA_TOPIC, FileKind, segment_file)
-from kafkafs.storage.io.local_path import (local_path)
-from kafkafs.storage.log.check.sound import (Lost, Sound, sound_batches)
-from kafkafs.storage.log.check.verify import (Listed)
-from kafkafs.storage.log_dirs.log_dir import (PartitionDir)
-from kafkafs.storage.log_dirs.selection import (Selected)
+from kafkafs.storage.format.files.names import METADATA_TOPIC, FileKind, segment_file
+from kafkafs.storage.io.local_path import local_path
+from kafkafs.storage.log.check.sound import Lost, Sound, sound_batches
+from kafkafs.storage.log.check.verify import Listed
+from kafkafs.storage.log_dirs.log_dir import PartitionDir
+from kafkafs.storage.log_dirs.selection import Selected
 
-from .new_log_dir import (Key, NewLogDir, Settled)
-from .notes import (Notes)
-from .places import (JobLogDirs)
-from .report import (Report, Row)
-from .tasks import (OnProgress, run, silent)
+from .job_log_dirs import JobLogDirs
+from .new_log_dir import Key, NewLogDir, Settled
+from .notes import Notes
+from .report import Report, Row
+from .tasks import OnProgress, run, silent
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

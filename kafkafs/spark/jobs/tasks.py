@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from ..workers import (spare_collections)
+from ..workers import spare_collections
 
 if TYPE_CHECKING:
     from pyspark import RDD, SparkContext

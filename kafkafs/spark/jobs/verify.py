@@ -14,28 +14,27 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Final
 
-from kafkafs.storage.errors import (SegmentGone, UnknownPartition, UnknownTopic)
-from kafkafs.storage.format.files.names import (METADATA_TOPIC)
-from kafkafs.storage.format.records.decoder import (Decoder)
-from kafkafs.storage.io.local_path import (local_path)
-from kafkafs.storage.log.check.verify import (Listed)
-from kafkafs.storage.log_dirs.log_dir import (PartitionDir)
-from kafkafs.storage.log_dirs.selection import (Selected)
-from kafkafs.storage.operations.verify import (Verifier, fingerprint)
-from kafkafs.storage.segment.check.verify import (SegmentCheck, SegmentFacts)
-from kafkafs.storage.segment.check.verify_digest import (DigestCheck, SegmentDigest)
-from kafkafs.storage.segment.check.verify_index import (Finding)
+from kafkafs.storage.errors import SegmentGone, UnknownPartition, UnknownTopic
+from kafkafs.storage.format.files.names import METADATA_TOPIC, TopicPartition
+from kafkafs.storage.format.records.decoder import Decoder
+from kafkafs.storage.io.local_path import local_path
+from kafkafs.storage.log.check.verify import Listed
+from kafkafs.storage.log_dirs.log_dir import PartitionDir
+from kafkafs.storage.log_dirs.selection import Selected
+from kafkafs.storage.operations.verify import Verifier, fingerprint
+from kafkafs.storage.segment.check.verify import SegmentCheck, SegmentFacts
+from kafkafs.storage.segment.check.verify_digest import DigestCheck, SegmentDigest
+from kafkafs.storage.segment.check.verify_index import Finding
 
-from ..read.planning import (refuse_within_log_dir)
-from .notes import (Notes)
-from .places import (JobLogDirs)
-from .report import (Report, Row)
-from .tasks import (OnProgress, collect, silent, spread)
+from ..read.planning import refuse_within_log_dir
+from .job_log_dirs import JobLogDirs
+from .notes import Notes
+from .report import Report, Row
+from .tasks import OnProgress, collect, silent, spread
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-Key = tuple[str, int]
 
 _COLUMNS: Final = ("topic", "partition", "segments", "bytes", "findings")
 
@@ -54,7 +53,7 @@ class VerifyUnit:
     before: str | None = None
 
     @property
-    def key(self) -> Key:
+    def key(self) -> TopicPartition:
         return self.topic, self.partition
 
     @property
@@ -115,7 +114,7 @@ def verify(
     return _report(partitions, units, beside if not topics else [], metadata, found)
 
 
-def _key(found: PartitionDir) -> Key:
+def _key(found: PartitionDir) -> TopicPartition:
     return found.topic, found.partition
 
 
@@ -175,7 +174,7 @@ def _check(
         yield Checked(unit, digest)
 
 
-def _key_of(checked: Checked) -> Key:
+def _key_of(checked: Checked) -> TopicPartition:
     return checked.unit.key
 
 
@@ -183,13 +182,13 @@ def _key_of(checked: Checked) -> Key:
 class Judged:
     """The findings in a partition, and how many of its segments were noted by an earlier run."""
 
-    key: Key
+    key: TopicPartition
     findings: tuple[Finding, ...]
     errors: tuple[str, ...]
     skipped: int
 
 
-def _judge(place: JobLogDirs, job: str, group: tuple[Key, Sequence[Checked]]) -> Judged:
+def _judge(place: JobLogDirs, job: str, group: tuple[TopicPartition, Sequence[Checked]]) -> Judged:
     """Checks a partition against the rules across its segments. A segment that has changed since is
     checked again here."""
     key, checked = group[0], list(group[1])
@@ -230,12 +229,12 @@ def _report(
     partitions: Sequence[PartitionDir],
     units: Sequence[VerifyUnit],
     beside: Sequence[Finding],
-    metadata: Mapping[Key, Sequence[Finding]],
-    judged: Mapping[Key, Judged],
+    metadata: Mapping[TopicPartition, Sequence[Finding]],
+    judged: Mapping[TopicPartition, Judged],
 ) -> Report:
     rows: list[Row] = []
     wrong: list[Row] = [finding.as_json() for finding in beside]
-    segments: dict[Key, list[VerifyUnit]] = {}
+    segments: dict[TopicPartition, list[VerifyUnit]] = {}
     for unit in units:
         segments.setdefault(unit.key, []).append(unit)
     for found in partitions:

@@ -16,14 +16,20 @@ from dataclasses import dataclass, field, replace
 from itertools import accumulate, pairwise
 from typing import Final
 
-from kafkafs.storage.errors import (CorruptError, LogDirError, UnknownPartition, UnknownTopic, printable)
-from kafkafs.storage.format.files.names import (META_PROPERTIES_FILE)
-from kafkafs.storage.log.read.view import (View)
-from kafkafs.storage.log_dirs.engine import (Engine)
-from kafkafs.storage.log_dirs.log_dir import (PartitionDir)
-from kafkafs.storage.segment.segment import (Segment)
+from kafkafs.storage.errors import (
+    CorruptError,
+    LogDirError,
+    UnknownPartition,
+    UnknownTopic,
+    printable,
+)
+from kafkafs.storage.format.files.names import META_PROPERTIES_FILE, TopicPartition
+from kafkafs.storage.log.read.view import View
+from kafkafs.storage.log_dirs.engine import Engine
+from kafkafs.storage.log_dirs.log_dir import PartitionDir
+from kafkafs.storage.segment.segment import Segment
 
-from ..options import (EARLIEST, LATEST, OffsetRangeLimit, OptionError, ReadOptions, TopicPartition)
+from ..options import EARLIEST, LATEST, OffsetRangeLimit, OptionError, ReadOptions
 
 LOGGER: Final = logging.getLogger("kafkafs.spark")
 

@@ -15,8 +15,8 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from ..options import ReadOptions
-from ..source import KafkafsInputPartition, RangeReader
-from .positions import PartitionOffsets, from_json, to_json
+from .partition_offsets import PartitionOffsets, from_json, to_json
+from .range_reader import KafkafsInputPartition, RangeReader
 from .streaming import Stream
 
 # The start of the first batch. Spark stores only a batch's end, so its start is derived from the

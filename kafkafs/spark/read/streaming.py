@@ -14,13 +14,24 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from kafkafs.storage.errors import (UnknownPartition, UnknownTopic)
-from kafkafs.storage.log.read.view import (View)
+from kafkafs.storage.errors import UnknownPartition, UnknownTopic
+from kafkafs.storage.format.files.names import TopicPartition
+from kafkafs.storage.log.read.view import View
 
-from ..options import (ReadOptions, TopicPartition)
-from .planning import (OffsetRange, assigned, bound, check_named, check_topics, cut, open_engine, recreated, report_loss)
-from .positions import (PartitionOffsets)
-from .topic_ids import (by_topic, read_ids)
+from ..options import ReadOptions
+from .partition_offsets import PartitionOffsets
+from .planning import (
+    OffsetRange,
+    assigned,
+    bound,
+    check_named,
+    check_topics,
+    cut,
+    open_engine,
+    recreated,
+    report_loss,
+)
+from .topic_ids import by_topic, read_ids
 
 _GO_ON: Final = (
     "Start a query with a checkpoint of its own, or set the option failOnDataLoss to false to"

@@ -15,15 +15,24 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from kafkafs.storage.format.records.encoder import (BatchPlan)
-from kafkafs.storage.ingest.commit_file import (IngestWrite, StagedPart)
+from kafkafs.storage.format.records.encoder import BatchPlan
+from kafkafs.storage.ingest.commit_file import IngestWrite, StagedPart
 
-from ..options import (OptionError)
-from ..read.planning import (find_log_dirs, refuse_within_log_dir)
-from ..workers import (spare_collections)
-from .job_names import (new_job)
-from .write_options import (WriteOptions)
-from .writing import (Target, TaskWriter, WriteError, check_topic, check_writable, commit, remove_job, remove_stale)
+from ..options import OptionError
+from ..read.planning import find_log_dirs, refuse_within_log_dir
+from ..workers import spare_collections
+from .job_names import new_job
+from .write_options import WriteOptions
+from .writing import (
+    Target,
+    TaskWriter,
+    WriteError,
+    check_topic,
+    check_writable,
+    commit,
+    remove_job,
+    remove_stale,
+)
 
 _HEADERS = "array<struct<key:string,value:binary>>"
 _TYPES: Mapping[str, tuple[str, ...]] = {

@@ -13,26 +13,32 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from kafkafs.storage.clock import (SystemClock)
-from kafkafs.storage.config.kafka import (TopicConfig)
-from kafkafs.storage.errors import (LogDirLocked, StorageError, UnknownPartition, UnknownTopic)
-from kafkafs.storage.format.records.arrow import (to_record_columns)
-from kafkafs.storage.format.records.batch import (Int64s)
-from kafkafs.storage.format.records.encoder import (BatchPlan)
-from kafkafs.storage.format.records.record_columns import (RecordColumns, partitions_of)
-from kafkafs.storage.ingest.commit_file import (STAGING_SUFFIX, IngestWrite, StagedPart, read_placements)
-from kafkafs.storage.ingest.staging import (StagedWriter, StagingPlace, finish_all, staging_path)
-from kafkafs.storage.ingest.two_phase import (place)
-from kafkafs.storage.io.disk import (DirFd)
-from kafkafs.storage.io.durable import (WritableDirFd)
-from kafkafs.storage.io.lock import (who_holds)
-from kafkafs.storage.log_dirs.engine import (Engine)
-from kafkafs.storage.log_dirs.log_dir import (check_is_log_dir)
-from kafkafs.storage.log_manager import (LogManager)
-from kafkafs.storage.topics.topics import (refuse_in_engine, refuse_new_topic)
+from kafkafs.storage.clock import SystemClock
+from kafkafs.storage.config.kafka import TopicConfig
+from kafkafs.storage.errors import LogDirLocked, StorageError, UnknownPartition, UnknownTopic
+from kafkafs.storage.format.files.names import TopicPartition
+from kafkafs.storage.format.records.arrow import to_record_columns
+from kafkafs.storage.format.records.batch import Int64s
+from kafkafs.storage.format.records.encoder import BatchPlan
+from kafkafs.storage.format.records.record_columns import RecordColumns, partitions_of
+from kafkafs.storage.ingest.commit_file import (
+    STAGING_SUFFIX,
+    IngestWrite,
+    StagedPart,
+    read_placements,
+)
+from kafkafs.storage.ingest.staging import StagedWriter, StagingPlace, finish_all, staging_path
+from kafkafs.storage.ingest.two_phase import place
+from kafkafs.storage.io.disk import DirFd
+from kafkafs.storage.io.durable import WritableDirFd
+from kafkafs.storage.io.lock import who_holds
+from kafkafs.storage.log_dirs.engine import Engine
+from kafkafs.storage.log_dirs.log_dir import check_is_log_dir
+from kafkafs.storage.log_manager import LogManager
+from kafkafs.storage.topics.topics import refuse_in_engine, refuse_new_topic
 
-from ..read.planning import (LOGGER)
-from .job_names import (is_stale)
+from ..read.planning import LOGGER
+from .job_names import is_stale
 
 # How much of the input is grouped by partition at a time. With less, batches of many partitions
 # would not be full.
@@ -101,7 +107,7 @@ class TaskWriter:
         self._turn = task  # round-robin position for records without a key
         self._topics: dict[str, _Topic] = {}
         self._attempts: dict[str, WritableDirFd] = {}  # by staging place
-        self._writers: dict[tuple[str, int], StagedWriter] = {}
+        self._writers: dict[TopicPartition, StagedWriter] = {}
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> list[StagedPart]:
         """Stages all records durably and returns the parts; leaves nothing behind if it raises."""

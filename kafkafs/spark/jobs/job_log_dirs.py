@@ -1,0 +1,67 @@
+"""Log directories as the jobs see them: by absolute paths, opened once in each process."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from kafkafs.storage.io.durable import TEMPORARY_SUFFIX, WritableDirFd
+from kafkafs.storage.io.local_path import local_path
+from kafkafs.storage.log_dirs.engine import Engine
+from kafkafs.storage.log_dirs.log_dir import PartitionDir
+from kafkafs.storage.log_dirs.selection import Selected, Selection
+
+from ..read.planning import find_log_dirs
+
+Config = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class JobLogDirs:
+    """Log directories and the configs of this run. Can be pickled; every worker must see the
+    directories under the same paths."""
+
+    log_dirs: tuple[str, ...]
+    configs: tuple[Config, ...] = ()
+
+    @classmethod
+    def of(
+        cls, log_dirs: str | Sequence[str], configs: Mapping[str, str] | None = None
+    ) -> JobLogDirs:
+        """Accepts paths as on a command line: comma-separated, with wildcards, relative."""
+        listed = log_dirs.split(",") if isinstance(log_dirs, str) else log_dirs
+        paths = find_log_dirs([local_path(os.fspath(path)) for path in listed])
+        return cls(tuple(paths), tuple(sorted((configs or {}).items())))
+
+    def engine(self) -> Engine:
+        """Returns the directories opened for reading; tasks in the same process share the engine.
+        Raises LogDirError or ConfigError."""
+        return _engine(self)
+
+    def partitions(self, topics: Sequence[Selected] = ()) -> list[PartitionDir]:
+        """Returns the directories of the selected partitions, or of all, by topic and number.
+        Raises UnknownTopic or UnknownPartition."""
+        engine = self.engine()
+        return [
+            engine.partition_dir(*key)
+            for key in Selection(tuple(topics)).partitions(engine.topics())
+        ]
+
+
+@lru_cache(maxsize=4)
+def _engine(place: JobLogDirs) -> Engine:
+    return Engine(place.log_dirs, dict(place.configs))
+
+
+def replace_file(directory: WritableDirFd, name: str, data: bytes) -> None:
+    """Replaces the content of the file with `data`, atomically and durably. Attempts of the same
+    task may run at the same time: each writes a temporary file of its own, whose name begins with a
+    dot."""
+    temporary = f".{name}.{os.getpid()}.{os.urandom(4).hex()}{TEMPORARY_SUFFIX}"
+    file = directory.create(temporary)
+    file.write(0, data)
+    file.sync()
+    directory.rename(temporary, name)
+    directory.sync()
