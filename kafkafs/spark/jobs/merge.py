@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from kafkafs.storage.errors import LogDirError
-from kafkafs.storage.format.files.names import LEADER_EPOCH_FILE, METADATA_TOPIC
+from kafkafs.storage.format.files.names import LEADER_EPOCH_FILE, METADATA_TOPIC, TopicPartition
 from kafkafs.storage.format.layout import MAX_INT32, MAX_OFFSET
 from kafkafs.storage.io.durable import WritableFile
 from kafkafs.storage.io.local_path import local_path
@@ -34,7 +34,7 @@ from kafkafs.storage.log_dirs.log_dir import PartitionDir
 from kafkafs.storage.log_dirs.selection import Selected, Selection
 
 from .job_log_dirs import JobLogDirs
-from .new_log_dir import Key, NewLogDir, Settled
+from .new_log_dir import NewLogDir, Settled
 from .notes import Notes
 from .report import Report, Row
 from .tasks import OnProgress, run, silent
@@ -60,7 +60,7 @@ class MergeUnit:
     size: int
 
     @property
-    def key(self) -> Key:
+    def key(self) -> TopicPartition:
         return self.topic, self.partition
 
     @property
@@ -112,7 +112,9 @@ def merge(
     return _report(units, done, settled)
 
 
-def _partitions(place: JobLogDirs, topics: Sequence[Selected]) -> dict[Key, PartitionDir]:
+def _partitions(
+    place: JobLogDirs, topics: Sequence[Selected]
+) -> dict[TopicPartition, PartitionDir]:
     """Returns the existing partitions; a selected one need not be in both places."""
     every = {(found.topic, found.partition): found for found in place.partitions()}
     selection = Selection(tuple(topics))
@@ -130,7 +132,7 @@ def _refuse_unknown(places: Sequence[JobLogDirs], topics: Sequence[Selected]) ->
 
 
 def _refuse_strangers(
-    places: Sequence[JobLogDirs], partitions: Sequence[Mapping[Key, PartitionDir]]
+    places: Sequence[JobLogDirs], partitions: Sequence[Mapping[TopicPartition, PartitionDir]]
 ) -> None:
     clusters = [place.engine().log_dirs.dirs[0].meta.cluster_id for place in places]
     if all(clusters) and clusters[0] != clusters[1]:
@@ -142,7 +144,9 @@ def _refuse_strangers(
             raise LogDirError(partitions[1][key].path, f"of topic id {ids[1]}, not {ids[0]}")
 
 
-def _unit(key: Key, partitions: Sequence[Mapping[Key, PartitionDir]]) -> MergeUnit:
+def _unit(
+    key: TopicPartition, partitions: Sequence[Mapping[TopicPartition, PartitionDir]]
+) -> MergeUnit:
     found = [each[key] for each in partitions if key in each]
     starts = [each.log_dir.log_start_offsets.get(key, 0) for each in found]
     size = sum(sum(Listed(each.directory).sizes.values()) for each in found)
@@ -181,7 +185,7 @@ def _merge(
 
 def _write(
     target: NewLogDir,
-    key: Key,
+    key: TopicPartition,
     merging: Merging,
     replicas: tuple[Replica, Replica],
     parting: Parting,
@@ -206,7 +210,7 @@ class _Segments:
     outside of its range, of the other replica's."""
 
     def __init__(
-        self, target: NewLogDir, key: Key, replicas: tuple[Replica, Replica], leader: int
+        self, target: NewLogDir, key: TopicPartition, replicas: tuple[Replica, Replica], leader: int
     ) -> None:
         self._target, self._key, self._replicas = target, key, replicas
         bases = [[facts.base_offset for facts in replica.segments] for replica in replicas]
@@ -262,7 +266,7 @@ class _Segments:
         self._base, self._position = base, 0
 
 
-def _hole(key: Key, first: int, after: int) -> Row:
+def _hole(key: TopicPartition, first: int, after: int) -> Row:
     return {
         "topic": key[0],
         "partition": key[1],
@@ -272,7 +276,7 @@ def _hole(key: Key, first: int, after: int) -> Row:
     }
 
 
-def _findings(key: Key, merging: Merging, parting: Parting) -> Iterator[Row]:
+def _findings(key: TopicPartition, merging: Merging, parting: Parting) -> Iterator[Row]:
     """Yields what is missing at the end, and where the two replicas diverge."""
     about = {"topic": key[0], "partition": key[1]}
     for lost in merging.lost:

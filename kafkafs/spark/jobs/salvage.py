@@ -12,7 +12,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from kafkafs.storage.format.files.names import METADATA_TOPIC, FileKind, segment_file
+from kafkafs.storage.format.files.names import (
+    METADATA_TOPIC,
+    FileKind,
+    TopicPartition,
+    segment_file,
+)
 from kafkafs.storage.io.local_path import local_path
 from kafkafs.storage.log.check.sound import Lost, Sound, sound_batches
 from kafkafs.storage.log.check.verify import Listed
@@ -20,7 +25,7 @@ from kafkafs.storage.log_dirs.log_dir import PartitionDir
 from kafkafs.storage.log_dirs.selection import Selected
 
 from .job_log_dirs import JobLogDirs
-from .new_log_dir import Key, NewLogDir, Settled
+from .new_log_dir import NewLogDir, Settled
 from .notes import Notes
 from .report import Report, Row
 from .tasks import OnProgress, run, silent
@@ -47,7 +52,7 @@ class SalvageUnit:
     mtime_ns: int
 
     @property
-    def key(self) -> Key:
+    def key(self) -> TopicPartition:
         return self.topic, self.partition
 
 
@@ -87,7 +92,7 @@ def salvage(
     return _report(units, done, settled)
 
 
-def _key(found: PartitionDir) -> Key:
+def _key(found: PartitionDir) -> TopicPartition:
     return found.topic, found.partition
 
 
@@ -158,7 +163,7 @@ def _report(
     units: Sequence[SalvageUnit], done: Sequence[Mapping[str, Any]], settled: Sequence[Settled]
 ) -> Report:
     rows: list[Row] = []
-    results: dict[Key, list[Mapping[str, Any]]] = {}
+    results: dict[TopicPartition, list[Mapping[str, Any]]] = {}
     for unit, result in zip(units, done, strict=True):
         results.setdefault(unit.key, []).append(result)
     for each in settled:
