@@ -27,13 +27,14 @@ from .concurrency.interruption import uninterrupted
 from .config.kafka import Resolved, broker_config, run_settings
 from .errors import LogDirOffline, NotClosed, StorageError
 from .format.files.checkpoints import MetaProperties
+from .format.files.names import TopicPartition
 from .ingest import two_phase as placing
 from .ingest.commit_file import CommitFile
 from .log.append.writer import LogWriter
 from .log.delete.deletions import Deletion
 from .log_dirs.engine import Engine
 from .log_dirs.lock_dirs import hold, identify, refuse_paths
-from .log_dirs.log_dir import LogDir, LogDirs, PartitionDir, TopicPartition
+from .log_dirs.log_dir import LogDir, LogDirs, PartitionDir
 from .log_dirs.log_opening import LogOpening, Recovered
 from .log_dirs.purging import FoundLeftover, find_leftovers, purge
 from .log_dirs.scheduler import Scheduler, TaskStatus

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from kafkafs.storage.format.files.names import TopicPartition
 from kafkafs.storage.format.records.encoder import BatchPlan
 from kafkafs.storage.format.records.record_columns import RecordColumns, SimpleRecord
 from kafkafs.storage.ingest import two_phase as placing
 from kafkafs.storage.ingest.commit_file import StagedPart
 from kafkafs.storage.ingest.staging import StagedWriter, StagingPlace, finish_all, staging_path
 from kafkafs.storage.log_dirs.engine import Engine
-from kafkafs.storage.log_dirs.log_dir import TopicPartition
 
 NOW_MS = 1_700_000_000_000
 #: For `large_from`: every segment, and none.

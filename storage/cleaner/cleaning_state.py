@@ -14,8 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from ..errors import CleaningAborted
-
-TopicPartition = tuple[str, int]
+from ..format.files.names import TopicPartition
 
 
 class LogCleaningState:

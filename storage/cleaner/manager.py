@@ -27,6 +27,7 @@ from ..errors import (
     UnknownPartition,
     UnknownTopic,
 )
+from ..format.files.names import TopicPartition
 from ..log.append.local_log import Rolled
 from ..log.append.writer import LogWriter
 from ..log.delete.leftovers import set_aside_unfinished
@@ -34,7 +35,7 @@ from ..log.delete.retention import RetentionPlan
 from ..log.load.loaded import LoadedSegment
 from ..log.read.view import View
 from .cleaning import CleanedSink, CleaningResult, Throttle, clean
-from .cleaning_state import LogCleaningState, TopicPartition
+from .cleaning_state import LogCleaningState
 from .offset_map import OffsetMap
 from .plan import COMPACT, CleanPlan, LogToClean, plan, state_of
 

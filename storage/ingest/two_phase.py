@@ -39,7 +39,7 @@ from ..errors import (
     UnknownTopic,
     fresh,
 )
-from ..format.files.names import FileKind, FileState, partition_dir, segment_file
+from ..format.files.names import FileKind, FileState, TopicPartition, partition_dir, segment_file
 from ..format.layout import MAX_INT32, RECORD_BATCH_OVERHEAD
 from ..format.primitives import random_uuid_text
 from ..format.records import batch as b
@@ -51,7 +51,6 @@ from ..log.append.appending import marker_reader
 from ..log.append.log_target import Placing
 from ..log.append.writer import LogWriter
 from ..log.delete.replacing import commit_cleaned, discard_cleaned
-from ..log_dirs.log_dir import TopicPartition
 from ..segment.extent import Extent, Fault
 from ..segment.txn_index import AbortedTxn
 from ..segment.walk import read_runs

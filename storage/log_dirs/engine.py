@@ -23,7 +23,7 @@ from ..config.kafka import (
     topic_config,
 )
 from ..errors import CorruptError, SegmentGone, StorageError, UnknownPartition, UnknownTopic
-from ..format.files.names import METADATA_TOPIC
+from ..format.files.names import METADATA_TOPIC, TopicPartition
 from ..log.read.context import ReadContext, ReadLimits
 from ..log.read.log import Log
 from .cluster_metadata import ALL_BROKERS, ClusterMetadata, MetadataImage
@@ -52,7 +52,7 @@ class Engine:
             )
         )
         self.latest = LatestRecords(reader.kafkafs_key_cache_bytes)
-        self._logs: dict[tuple[str, int], tuple[PartitionDir, Log]] = {}
+        self._logs: dict[TopicPartition, tuple[PartitionDir, Log]] = {}
         self._lock = threading.Lock()  # guards _logs
         self._closed_removed_at = monotonic()
         self._metadata: tuple[Log, ClusterMetadata] | None = None
@@ -113,7 +113,7 @@ class Engine:
             with suppress(StorageError, OSError):  # the caller will hit it, too, if it matters
                 self.close_removed()
 
-    def _is_there(self) -> Callable[[tuple[str, int], PartitionDir], bool]:
+    def _is_there(self) -> Callable[[TopicPartition, PartitionDir], bool]:
         """Returns a predicate: is a partition's directory still the one that was found?"""
         there, strays = self.log_dirs.partitions(), self.log_dirs.strays()
         return lambda key, found: (there.get(key) or strays.get(key)) == found
@@ -187,7 +187,7 @@ class Engine:
         """Returns the directory of one partition. Raises UnknownTopic or UnknownPartition."""
         return self.log_dirs.partition(topic, partition)
 
-    def _log_start_offset(self, log_dir: LogDir, key: tuple[str, int]) -> Callable[[], int]:
+    def _log_start_offset(self, log_dir: LogDir, key: TopicPartition) -> Callable[[], int]:
         """Returns a function that looks up a partition's checkpointed log start offset."""
         return lambda: log_dir.log_start_offsets.get(key, 0)
 

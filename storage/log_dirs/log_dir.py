@@ -33,13 +33,11 @@ from ..format.files.checkpoints import (
     parse_offsets,
     parse_partition_metadata,
 )
-from ..format.files.names import PartitionDirName, PartitionState
+from ..format.files.names import PartitionDirName, PartitionState, TopicPartition
 from ..io.disk import DirectoryEntry, DirFd, FileType
 from ..io.small_file import SmallFile, Stamp, read_value, stamp
 
 T = TypeVar("T")
-TopicPartition = tuple[str, int]
-
 # A line of an offset checkpoint has at most 249 + 10 + 20 characters and 3 separators: enough for a
 # quarter of a million partitions, far more than a broker can hold.
 _MAX_CHECKPOINT_BYTES = 64 << 20

@@ -8,12 +8,11 @@ from functools import partial
 
 from ..clock import Clock
 from ..config.kafka import BrokerConfig, TopicConfig
-from ..format.files.names import partition_dir
+from ..format.files.names import TopicPartition, partition_dir
 from ..log.append.writer import LogWriter
 from ..log.load import log_loader as recovery
 from ..log.load.log_loader import RecoveryPlan
 from ..log.read.context import ReadLimits
-from .log_dir import TopicPartition
 from .writable_log_dir import WritableLogDir
 
 Recovered = Callable[[TopicPartition, RecoveryPlan], None]

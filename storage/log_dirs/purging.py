@@ -16,12 +16,12 @@ from typing import Any
 
 from ..cleaner.cleaning_state import LogCleaningState
 from ..errors import CleaningAborted, SegmentGone
-from ..format.files.names import METADATA_TOPIC, PartitionState
+from ..format.files.names import METADATA_TOPIC, PartitionState, TopicPartition
 from ..io.disk import DirFd
 from ..log.delete import leftovers
 from ..log.delete.leftovers import LeftoverKind
 from .engine import Engine
-from .log_dir import LogDirs, PartitionDir, TopicPartition
+from .log_dir import LogDirs, PartitionDir
 from .selection import Selection
 from .writable_log_dirs import WritableLogDirs, do_all
 

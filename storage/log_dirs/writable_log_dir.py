@@ -36,7 +36,12 @@ from ..format.files.checkpoints import (
     format_partition_metadata,
     parse_clean_shutdown,
 )
-from ..format.files.names import PartitionState, deleted_partition_dir, partition_dir
+from ..format.files.names import (
+    PartitionState,
+    TopicPartition,
+    deleted_partition_dir,
+    partition_dir,
+)
 from ..io.durable import SyncFailed, WritableDirFd
 from ..io.small_file import read_value
 from ..log.append.writer import LogWriter
@@ -50,7 +55,7 @@ from .deleted_topics import (
     found_doomed,
 )
 from .lock_dirs import LockedLogDir
-from .log_dir import LogDir, PartitionDir, TopicPartition
+from .log_dir import LogDir, PartitionDir
 
 logger = logging.getLogger(__name__)
 

@@ -18,12 +18,12 @@ from ..errors import (
     UnknownPartition,
     printable,
 )
-from ..format.files.names import PartitionState
+from ..format.files.names import PartitionState, TopicPartition
 from ..io.durable import SyncFailed
 from ..log.append.writer import LogWriter
 from .deleted_topics import DeletedTopic, deleted_topics
 from .lock_dirs import LockedLogDir
-from .log_dir import LogDirs, PartitionDir, TopicPartition
+from .log_dir import LogDirs, PartitionDir
 from .writable_log_dir import WritableLogDir
 
 LogWork = Callable[[TopicPartition, LogWriter], object]

@@ -24,13 +24,12 @@ from ..errors import (
     Unregistered,
     printable,
 )
-from ..format.files.names import METADATA_TOPIC, is_legal_topic
+from ..format.files.names import METADATA_TOPIC, TopicPartition, is_legal_topic
 from ..format.primitives import is_uuid_text, random_uuid_text
 from ..log.append.writer import LogWriter
 from ..log_dirs.cluster_metadata import TopicMetadata
 from ..log_dirs.deleted_topics import DeletedPartition
 from ..log_dirs.engine import Engine
-from ..log_dirs.log_dir import TopicPartition
 from ..log_dirs.log_opening import LogOpening
 from ..log_dirs.writable_log_dir import WritableLogDir
 from ..log_dirs.writable_log_dirs import WritableLogDirs, refuse_offline

@@ -16,13 +16,12 @@ from ..errors import (
     UnknownPartition,
     UnknownTopic,
 )
-from ..format.files.names import METADATA_TOPIC, PartitionState
+from ..format.files.names import METADATA_TOPIC, PartitionState, TopicPartition
 from ..log.delete.deletions import NEVER_MS, NOTHING_DELETED, UNKNOWN_MS, Cause, Deletion
 from ..log.load.deleted_front import DeletedFrontFinder
 from ..log.load.partition_files import PartitionFiles
 from ..log_dirs.deleted_topics import DeletedTopic, Doomed, deleted_topics, found_doomed
 from ..log_dirs.engine import Engine
-from ..log_dirs.log_dir import TopicPartition
 from ..log_dirs.log_opening import LogOpening
 from ..log_dirs.selection import Selection
 from ..log_dirs.writable_log_dir import WritableLogDir

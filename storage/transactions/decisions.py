@@ -24,11 +24,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from ..errors import CorruptError, SegmentGone
-from ..format.files.names import is_legal_topic
+from ..format.files.names import TopicPartition, is_legal_topic
 from ..io.disk import DirFd
 from ..io.durable import WritableDirFd
 from ..io.small_file import lines_of, read_value
-from ..log_dirs.log_dir import TopicPartition
 
 TRANSACTIONS_FILE = "kafkafs.transactions"
 _VERSION = "0"

@@ -24,12 +24,12 @@ from dataclasses import replace
 from typing import Final, Protocol
 
 from ..errors import InvalidTxnState, LogDirOffline, Refused, UnknownPartition, UnknownTopic
+from ..format.files.names import TopicPartition
 from ..format.layout import MAX_INT32
 from ..format.records.encoder import BatchPlan
 from ..format.records.record_columns import RecordColumns, SimpleRecord
 from ..log.append.appending import LogAppendInfo
 from ..log.append.writer import LogWriter
-from ..log_dirs.log_dir import TopicPartition
 from .decisions import Decision, TransactionLog
 
 # Brokers assign ids from 0 upwards; none reaches this.

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from kafkafs.storage.format.files.names import TopicPartition
 from kafkafs.storage.format.records.record_columns import SimpleRecord
 from kafkafs.storage.log.append.appending import LogAppendInfo
 from kafkafs.storage.log.state.producer_state import ProducerStateEntry
@@ -21,8 +22,6 @@ from tests.answers import READ_COMMITTED, READ_UNCOMMITTED, ExpectedRecord
 from tests.broker.driver import Driver, Message
 from tests.broker.kafka import VERSION, Broker, installation, java
 from tests.broker.readers import EngineReader, without_epoch
-
-TopicPartition = tuple[str, int]
 
 #: Logged at every start and stop, whatever is in the log directory.
 ALWAYS_SAID = ("Performing controller activation", "NetworkClient that has already been closed")

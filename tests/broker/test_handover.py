@@ -13,17 +13,17 @@ from pathlib import Path
 
 import pytest
 
-from kafkafs.storage.format.layout import (Codec)
-from kafkafs.storage.format.records.encoder import (BatchPlan)
-from kafkafs.storage.format.records.record_columns import (RecordColumns, SimpleRecord)
-from kafkafs.storage.log.state.producer_state import (ProducerStateEntry)
-from kafkafs.storage.log_manager import (LogManager)
-from kafkafs.storage.transactions.producer import (TransactionalProducer)
+from kafkafs.storage.format.files.names import TopicPartition
+from kafkafs.storage.format.layout import Codec
+from kafkafs.storage.format.records.encoder import BatchPlan
+from kafkafs.storage.format.records.record_columns import RecordColumns, SimpleRecord
+from kafkafs.storage.log.state.producer_state import ProducerStateEntry
+from kafkafs.storage.log_manager import LogManager
+from kafkafs.storage.transactions.producer import TransactionalProducer
 from tests.answers import READ_COMMITTED, ExpectedRecord
 from tests.broker.driver import Driver, Message
 from tests.broker.handover import (
     Ledger,
-    TopicPartition,
     Txn,
     check_dumps,
     check_engine,

@@ -9,7 +9,7 @@ from collections.abc import Set as AbstractSet
 import pytest
 
 from kafkafs.mount.writes.settling import AGAIN_SECONDS, SOON_SECONDS, Settling
-from kafkafs.storage.log_dirs.log_dir import TopicPartition
+from kafkafs.storage.format.files.names import TopicPartition
 from tests.mounted.mounting import wait_until
 
 _KEYS = [("t", number) for number in range(5)]

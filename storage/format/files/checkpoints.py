@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from ...errors import CorruptError, printable
 from ..primitives import is_uuid_text
+from .names import TopicPartition
 from .properties import format_properties, parse_properties
 
 CHECKPOINT_VERSION = 0
@@ -54,7 +55,7 @@ class PartitionMetadata:
     topic_id: str
 
 
-def parse_offsets(data: bytes) -> dict[tuple[str, int], int]:
+def parse_offsets(data: bytes) -> dict[TopicPartition, int]:
     """Parses any of the four `*-offset-checkpoint` files: (topic, partition) to offset."""
     offsets = {}
     for position, fields in _entries(data, 3):
@@ -63,7 +64,7 @@ def parse_offsets(data: bytes) -> dict[tuple[str, int], int]:
     return offsets
 
 
-def format_offsets(offsets: Mapping[tuple[str, int], int]) -> bytes:
+def format_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
     """Formats an `*-offset-checkpoint` file, with entries in the mapping's order."""
     lines = (f"{topic} {partition} {offset}" for (topic, partition), offset in offsets.items())
     return _checkpoint(lines, len(offsets))

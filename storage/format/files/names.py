@@ -31,6 +31,9 @@ PARTITION_METADATA_FILE = "partition.metadata"
 # The topic of a KRaft quorum's metadata log, which is in the log directory like any partition.
 METADATA_TOPIC = "__cluster_metadata"
 
+# The name of a topic and the number of a partition.
+TopicPartition = tuple[str, int]
+
 _MAX_NAME = 255
 _MAX_TOPIC = 249  # leaves 6 of a file name's 255 bytes for "-" and a five-digit partition
 
@@ -152,7 +155,7 @@ def parse_metadata_snapshot(name: str) -> MetadataSnapshotName | None:
     return MetadataSnapshotName(int(match[1]), int(match[2]))
 
 
-def _parse_topic_partition(text: str) -> tuple[str, int] | None:
+def _parse_topic_partition(text: str) -> TopicPartition | None:
     """Splits at the last `-`, because a topic may contain `-` and end in it."""
     topic, dash, number = text.rpartition("-")
     if not dash or not is_legal_topic(topic) or _NUMBER.fullmatch(number) is None:
