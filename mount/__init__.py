@@ -3,13 +3,17 @@
 `SEMANTICS.md` specifies what users can rely on, `CONCURRENCY.md` which thread runs what. From the
 bottom up:
 
-    catalog.py, partition.py  the logs as the mount knows them, with their inode numbers
-    reading/                  streams whose bytes are made as they are read
-    changing/, control/       changes on a writable mount, through files and by control verbs
-    insight/                  status of logs and of the mount itself
-    tree.py, nodes/           all of that as directories and files
-    serving/                  an event loop that answers the kernel's requests from the tree
-    mounting/                 the mount itself: mount point, process, start and end
+    vfs/                  the kernel's terms: inode numbers, timeouts, handles, errno numbers
+    partition.py          a log as the mount knows it, with its inode numbers
+    streams/              streams whose bytes are made as they are read
+    node.py               the interface of directories, files and links
+    writes/, control/     changes on a writable mount, through files and by control verbs
+    monitoring/           the mount's metrics and its recent log messages
+    catalog.py            all of these for one mount
+    documents/            status, metrics and explanations as the content of files
+    nodes/, tree.py       all of that as directories and files
+    fuse/                 an event loop that answers the kernel's requests from the tree
+    session/              the mount itself: mount point, process, start and end
 
-Only `serving` and `mounting` need FUSE and trio.
+Only `fuse` and `session` need FUSE and trio.
 """

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from kafkafs.storage.clock import Clock, SystemClock
 from kafkafs.storage.config.kafka import reader_config
 from kafkafs.storage.errors import UnknownPartition, UnknownTopic
+from kafkafs.storage.format.files.names import TopicPartition
 from kafkafs.storage.log_dirs.engine import Engine
 
 from .monitoring.metrics import Metrics
@@ -43,7 +44,7 @@ class Catalog:
         self.engine = engine
         self.clock = clock or SystemClock()
         self.previews = Previews(engine, self.clock)
-        self.ranges = Ranges(reader_config(engine.settings).kafkafs_range_parquet_bytes)
+        self.ranges = Ranges(reader_config(engine.configs).kafkafs_range_parquet_bytes)
         self.options = options
         self.metrics = Metrics()
         #: The daemon's log messages; empty without a daemon.
@@ -57,7 +58,7 @@ class Catalog:
         self.stream_index = StreamIndex()
         self.speeds = Speeds()
         self.started_ns = time.time_ns()
-        self._partitions: dict[tuple[str, int], MountedPartition] = {}
+        self._partitions: dict[TopicPartition, MountedPartition] = {}
         self._lock = threading.Lock()  # guards _partitions
 
     def topics(self) -> Mapping[str, list[int]]:

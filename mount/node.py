@@ -17,8 +17,8 @@ from .streams.reported import Reported
 from .streams.sizes import StreamSize
 from .vfs.errnos import NoSuchName, NotPermitted
 from .vfs.handles import Handle
-from .vfs.lifetimes import BRIEFLY, NOT_AT_ALL
 from .vfs.pending import Pending
+from .vfs.timeouts import BRIEFLY, NOT_AT_ALL
 from .vfs.write_handle import WriteHandle
 
 DIRECTORY_MODE: Final = stat.S_IFDIR | 0o555
@@ -31,93 +31,94 @@ STREAM_BLOCK: Final = 1 << 20
 #: as much at a time, some 1,500 names here.
 LISTING_BLOCK: Final = 1 << 18
 _BLOCK: Final = 4096
-#: The size in a row of a file whose size takes long to determine. An inexact size would not do: the
-#: kernel would use it for the file, even while a program has it open. The kernel discards a
-#: negative size with the row's other attributes, and requests them when they are needed.
+#: The size in a directory entry of a file whose size takes long to determine. An inexact size would
+#: not do: the kernel would use it for the file, even while a program has it open. The kernel
+#: discards a negative size with the entry's other attributes, and requests them when they are
+#: needed.
 UNKNOWN_SIZE: Final = -1
 
 
 @dataclass(frozen=True, slots=True)
 class Attributes:
-    """The attributes that `stat` returns. `name_lifetime` and `lifetime`: for how many seconds the
-    kernel may cache that the name leads to this inode, and the inode's attributes. `generation`:
-    distinguishes inodes that had the same number."""
+    """The attributes that `stat` returns. `entry_timeout` and `attr_timeout`: for how many seconds
+    the kernel may cache that the name leads to this inode, and the inode's attributes.
+    `generation`: distinguishes inodes that had the same number."""
 
     inode: int
     mode: int
     size: int
     mtime_ns: int
-    name_lifetime: float
-    lifetime: float
+    entry_timeout: float
+    attr_timeout: float
     block_size: int = _BLOCK
     generation: int = 0
 
 
-# A name in a directory: its bytes, inode number, size (or UNKNOWN_SIZE), mtime in ns, and the place
-# at which the listing continues after it.
-Row = tuple[bytes, int, int, int, int]
+#: A name in a directory: its bytes, inode number, size (or UNKNOWN_SIZE), mtime in ns, and the
+#: readdir offset after it, at which the listing continues.
+DirEntry = tuple[bytes, int, int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
 class DirEntries:
-    """Rows in columnar form, because a directory may have millions of them."""
+    """Entries in columnar form, because a directory may have millions of them."""
 
     names: Sequence[bytes] = ()
     inodes: Sequence[int] = ()
     sizes: Sequence[int] = ()
     mtimes_ns: Sequence[int] = ()
-    next_starts: Sequence[int] = ()
+    readdir_offsets: Sequence[int] = ()
 
     @classmethod
-    def of(cls, rows: Iterable[Row]) -> DirEntries:
-        return cls(*zip(*rows, strict=True))
+    def of(cls, entries: Iterable[DirEntry]) -> DirEntries:
+        return cls(*zip(*entries, strict=True))
 
     def first(self, count: int) -> DirEntries:
-        """Returns the first `count` rows."""
+        """Returns the first `count` entries."""
         return DirEntries(
             self.names[:count],
             self.inodes[:count],
             self.sizes[:count],
             self.mtimes_ns[:count],
-            self.next_starts[:count],
+            self.readdir_offsets[:count],
         )
 
     def __len__(self) -> int:
         return len(self.names)
 
-    def __iter__(self) -> Iterator[Row]:
+    def __iter__(self) -> Iterator[DirEntry]:
         return zip(
-            self.names, self.inodes, self.sizes, self.mtimes_ns, self.next_starts, strict=True
+            self.names, self.inodes, self.sizes, self.mtimes_ns, self.readdir_offsets, strict=True
         )
 
 
 @dataclass(frozen=True, slots=True)
 class DirEntryRun:
-    """Consecutive names of a listing that share all `Attributes` that are not in a row."""
+    """Consecutive entries that share all `Attributes` that are not in a `DirEntry`."""
 
-    rows: DirEntries
+    entries: DirEntries
     mode: int = FILE_MODE
-    name_lifetime: float = BRIEFLY
-    lifetime: float = BRIEFLY
+    entry_timeout: float = BRIEFLY
+    attr_timeout: float = BRIEFLY
     block_size: int = _BLOCK
     generation: int = 0
 
-    def up_to(self, place: int) -> DirEntryRun:
-        """Returns the rows that continue at or before `place`; itself if all do."""
-        places = self.rows.next_starts
-        if not places or places[-1] <= place:
+    def up_to(self, readdir_offset: int) -> DirEntryRun:
+        """Returns the entries that end at or before a readdir offset; itself if all do."""
+        offsets = self.entries.readdir_offsets
+        if not offsets or offsets[-1] <= readdir_offset:
             return self
-        return replace(self, rows=self.rows.first(bisect_right(places, place)))
+        return replace(self, entries=self.entries.first(bisect_right(offsets, readdir_offset)))
 
 
-#: Yields the names of a listing from some place on.
-Listing = Callable[[int], Iterator[DirEntryRun]]
+#: Yields the entries of a directory from a readdir offset on.
+Readdir = Callable[[int], Iterator[DirEntryRun]]
 
 
-def ending_at(place: int, runs: Listing, start: int) -> Iterator[DirEntryRun]:
-    """Yields runs up to the last row that continues at or before `place`."""
-    for run in runs(start):
-        shown = run.up_to(place)
+def readdir_until(end: int, readdir: Readdir, start: int) -> Iterator[DirEntryRun]:
+    """Yields the entries from readdir offset `start` on that end at or before `end`."""
+    for run in readdir(start):
+        shown = run.up_to(end)
         yield shown
         if shown is not run:
             return
@@ -125,11 +126,11 @@ def ending_at(place: int, runs: Listing, start: int) -> Iterator[DirEntryRun]:
 
 @dataclass(frozen=True, slots=True)
 class ListedEntry:
-    """A name in a listing with its attributes. `next_start`: the place after it."""
+    """A directory entry with all its attributes. `readdir_offset`: the one after it."""
 
     name: str
     attributes: Attributes
-    next_start: int
+    readdir_offset: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +144,7 @@ class AttributeChanges:
 
 
 class Node(ABC):
-    """`inode` is the node's number for the lifetime of the mount."""
+    """`inode` is the node's number until the mount ends."""
 
     inode: int
 
@@ -159,7 +160,7 @@ class Node(ABC):
         its attributes; None if there is none. Costs nothing."""
         return None
 
-    def still_holds(self) -> bool:
+    def revalidate(self) -> bool:
         """Returns False if something may have been removed or replaced since the node was made, so
         that it must be looked up again before the kernel caches it forever. Costs nothing."""
         return True
@@ -194,50 +195,50 @@ class DirectoryNode(Node):
         """Returns the node called `name`. Raises NoSuchName, or an equivalent engine error."""
 
     @abstractmethod
-    def runs(self, start: int) -> Iterator[DirEntryRun]:
-        """Yields the names from `start` on: 0, or the last field of a row. `.` and `..` are left
-        out; their places are 1 and 2. Each step may read from disk."""
+    def readdir(self, start: int) -> Iterator[DirEntryRun]:
+        """Yields the entries from readdir offset `start` on: 0, or that of an entry. `.` and `..`
+        are left out; theirs are 1 and 2. Each step may read from disk."""
 
-    def listing(self) -> Listing:
-        """Returns `runs` for a listing that starts now. If the directory may grow faster than it is
-        read, it ends with the current names. May read from disk."""
-        return self.runs
+    def opendir(self) -> Readdir:
+        """Returns `readdir` for a listing that starts now. If the directory may grow faster than it
+        is read, it ends with the current names. May read from disk."""
+        return self.readdir
 
     def losses(self) -> int:
         """Returns how often names may have vanished from here. Costs nothing."""
         return 0
 
     def list(self, start: int = 0) -> Iterator[ListedEntry]:
-        """Yields the listing name by name."""
-        for run in self.listing()(start):
-            for name, inode, size, mtime_ns, next_start in run.rows:
+        """Yields the entries from readdir offset `start` on one by one."""
+        for run in self.opendir()(start):
+            for name, inode, size, mtime_ns, readdir_offset in run.entries:
                 attributes = Attributes(
                     inode,
                     run.mode,
                     size,
                     mtime_ns,
-                    run.name_lifetime,
-                    run.lifetime,
+                    run.entry_timeout,
+                    run.attr_timeout,
                     run.block_size,
                     run.generation,
                 )
-                yield ListedEntry(os.fsdecode(name), attributes, next_start)
+                yield ListedEntry(os.fsdecode(name), attributes, readdir_offset)
 
     def matching(self, start: str) -> Iterator[str]:
         """Yields the listed names that begin with `start`, directories with a slash appended, for
         shell completion. It is quick: names that require reading all of a partition are left
         out."""
-        for run in self.runs(0):
+        for run in self.readdir(0):
             slash = "/" if stat.S_ISDIR(run.mode) else ""
-            for name in map(os.fsdecode, run.rows.names):
+            for name in map(os.fsdecode, run.entries.names):
                 if name.startswith(start):
                     yield name + slash
 
-    def child_is_near(self, name: str) -> bool:
-        """Returns whether `child(name)` needs only memory and pages that are mostly cached."""
-        return True
+    def child_may_block(self, name: str) -> bool:
+        """Returns False if `child(name)` needs only memory and pages that are mostly cached."""
+        return False
 
-    def knows(self, name: str) -> bool:
+    def is_cached(self, name: str) -> bool:
         """Returns, if `reads_much`, whether `child(name)` needs only memory."""
         return False
 
@@ -248,9 +249,9 @@ class DirectoryNode(Node):
         """Removes a file or link for process `pid`, 0 if unknown. Raises NoSuchName."""
         raise NotPermitted(f"{printable(name)} cannot be removed")
 
-    def removal_is_near(self, name: str) -> bool:
-        """Returns whether `remove` needs only memory and waits for no other thread."""
-        return False
+    def remove_may_block(self, name: str) -> bool:
+        """Returns False if `remove` needs only memory and waits for no other thread."""
+        return True
 
     def removed(self, name: str, pid: int) -> Node | None:
         """Returns the stand-in for a name that no longer exists but that process `pid` may still
@@ -287,9 +288,9 @@ class File(Node):
     def take_mode(self, mode: int) -> None:
         """Sets the mode passed to the open(2) that created the file."""
 
-    def opens_near(self, flags: int) -> bool:
-        """Returns whether `open_writing(flags)` needs only memory."""
-        return False
+    def open_may_block(self, flags: int) -> bool:
+        """Returns False if `open_writing(flags)` needs only memory."""
+        return True
 
     def truncate(self, size: int) -> None:
         """Implements truncate(2) on a file that is not open."""
@@ -361,14 +362,13 @@ def missing(name: str, directory: str, names: Iterable[str]) -> NoSuchName:
     return NoSuchName(name, why)
 
 
-#: The place of the first name of a listing: 0 is the start, 1 and 2 follow `.` and `..`.
-FIRST: Final = 3
+#: The readdir offset of the first name: 0 is the start, 1 and 2 follow `.` and `..`.
+FIRST_READDIR_OFFSET: Final = 3
 
 
 def directory_attributes(inode: int, mtime_ns: int, generation: int = 0) -> Attributes:
-    lifetimes = (BRIEFLY, BRIEFLY)
     return Attributes(
-        inode, DIRECTORY_MODE, 0, mtime_ns, *lifetimes, LISTING_BLOCK, generation=generation
+        inode, DIRECTORY_MODE, 0, mtime_ns, BRIEFLY, BRIEFLY, LISTING_BLOCK, generation
     )
 
 
@@ -378,32 +378,34 @@ def link_attributes(inode: int, mtime_ns: int) -> Attributes:
 
 
 def stream_attributes(
-    inode: int, mtime_ns: int, size: int = 0, *, name_lifetime: float = BRIEFLY
+    inode: int, mtime_ns: int, size: int = 0, *, entry_timeout: float = BRIEFLY
 ) -> Attributes:
     """Returns attributes that the kernel must not cache."""
-    return Attributes(inode, FILE_MODE, size, mtime_ns, name_lifetime, NOT_AT_ALL, STREAM_BLOCK)
+    return Attributes(inode, FILE_MODE, size, mtime_ns, entry_timeout, NOT_AT_ALL, STREAM_BLOCK)
 
 
-def rows_of(nodes: Iterable[tuple[str, Node]], start: int) -> Iterator[DirEntryRun]:
-    """Yields runs of a directory with few names in a constant order."""
-    return rows_at(((at, name, node) for at, (name, node) in enumerate(nodes, FIRST)), start)
+def entries_of(nodes: Iterable[tuple[str, Node]], start: int) -> Iterator[DirEntryRun]:
+    """Yields the entries of a directory with few names in a constant order."""
+    return entries_at(
+        ((at, name, node) for at, (name, node) in enumerate(nodes, FIRST_READDIR_OFFSET)), start
+    )
 
 
-def rows_at(nodes: Iterable[tuple[int, str, Node]], start: int) -> Iterator[DirEntryRun]:
-    """Yields runs of names that have places of their own, in the order of these."""
+def entries_at(nodes: Iterable[tuple[int, str, Node]], start: int) -> Iterator[DirEntryRun]:
+    """Yields the entries of names that have readdir offsets of their own, in order of these."""
     found = [(name, node.attributes(), at) for at, name, node in nodes if at >= start]
-    for shared, entries in itertools.groupby(found, lambda entry: _shared(entry[1])):
-        rows = [
-            (os.fsencode(name), of.inode, of.size, of.mtime_ns, at + 1) for name, of, at in entries
+    for shared, alike in itertools.groupby(found, lambda each: _shared(each[1])):
+        entries = [
+            (os.fsencode(name), of.inode, of.size, of.mtime_ns, at + 1) for name, of, at in alike
         ]
-        yield DirEntryRun(DirEntries.of(rows), *shared)
+        yield DirEntryRun(DirEntries.of(entries), *shared)
 
 
 def _shared(attributes: Attributes) -> tuple[int, float, float, int, int]:
     return (
         attributes.mode,
-        attributes.name_lifetime,
-        attributes.lifetime,
+        attributes.entry_timeout,
+        attributes.attr_timeout,
         attributes.block_size,
         attributes.generation,
     )

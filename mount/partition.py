@@ -28,7 +28,7 @@ from kafkafs.storage.log.read.view import View
 from .vfs.errnos import Stale
 from .vfs.inodes import NUMBER_BITS, NUMBER_MASK, InodeKind, Places, pack
 from .vfs.key_names import CutKeys
-from .vfs.lifetimes import NOT_AT_ALL
+from .vfs.timeouts import NOT_AT_ALL
 
 logger = logging.getLogger(__name__)
 
@@ -123,7 +123,7 @@ class MountedPartition:
         #: When a name that the kernel may cache was last looked up or listed, by `monotonic`.
         self.visited_at = 0.0
         #: The name in `offset` that was last looked up successfully.
-        self.found_last = ""
+        self.last_found = ""
 
     def __repr__(self) -> str:
         return f"Partition({self.topic!r}, {self.number})"
@@ -133,7 +133,7 @@ class MountedPartition:
         """The path of its directory: `orders/0`."""
         return f"{self.topic}/{self.number}"
 
-    def lifetime(self, seconds: float) -> float:
+    def entry_timeout(self, seconds: float) -> float:
         """Returns how long the kernel may cache a name: `seconds` if other processes change the
         log, 0 on a writable mount, where a removal takes effect at once for everybody."""
         return NOT_AT_ALL if self.is_writable else seconds
@@ -185,7 +185,7 @@ class MountedPartition:
         return self._seen.versions if self._seen is not None else _FIRST_VERSIONS
 
     @property
-    def is_known(self) -> bool:
+    def has_view(self) -> bool:
         """Whether a view was ever made. The first one takes a scan of the log's end."""
         return self._seen is not None
 

@@ -97,18 +97,18 @@ class Tree:
             raise Stale
         return directory
 
-    def is_near(self, number: int) -> bool:
-        """Returns whether `node(number)` needs only memory and pages that are mostly cached."""
+    def node_may_block(self, number: int) -> bool:
+        """Returns False if `node(number)` needs only memory and pages that are mostly cached."""
         inode = unpack(number)
         if inode.kind in (InodeKind.TOP, InodeKind.SCRATCH):
-            return True
+            return False
         if inode.kind == InodeKind.RANGE:
             range_, _ = self.catalog.ranges.by_inode(number)
-            return range_.partition.is_known
+            return not range_.partition.has_view
         place = self.catalog.places[inode.place]
         if isinstance(place, Topic):
-            return inode.number == DIRECTORY_NUMBER or self.catalog.changes is None
-        return place.partition.is_known and inode.kind != InodeKind.TIME
+            return inode.number != DIRECTORY_NUMBER and self.catalog.changes is not None
+        return not place.partition.has_view or inode.kind == InodeKind.TIME
 
     def _scratch_node(self, number: int) -> Node:
         changes = self.catalog.changes

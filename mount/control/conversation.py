@@ -269,8 +269,8 @@ class ControlHandle(WriteHandle):
     # -- reading --------------------------------------------------------------------------------
 
     def read(self, position: int, size: int) -> Data:
-        """Returns the next part of the answer, b"" at its end. Raises Idle if there is nothing new
-        for a while."""
+        """Returns the next part of the answer, b"" at its end. Raises ReadInterrupted if there is
+        nothing new for a while."""
         self.flush()
         deadline = monotonic() + IDLE_SECONDS
         with self._changed:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from kafkafs.storage.cleaner.plan import COMPACT
 from kafkafs.storage.errors import StorageError, printable
+from kafkafs.storage.format.files.names import TopicPartition
 from kafkafs.storage.log_dirs.engine import Engine
 
 from ..catalog import Catalog
@@ -160,7 +161,7 @@ class LogFacts:
 
 
 def _facts(
-    key: tuple[str, int],
+    key: TopicPartition,
     start_offset: int,
     end_offset: int,
     segments: Sequence[Sized],
@@ -172,7 +173,7 @@ def _facts(
     return LogFacts(*key, start_offset, end_offset, size, len(segments), ratio)
 
 
-def _first_dirty(engine: Engine, key: tuple[str, int]) -> int:
+def _first_dirty(engine: Engine, key: TopicPartition) -> int:
     return engine.partition_dir(*key).log_dir.cleaner_offsets.get(key, -1)
 
 

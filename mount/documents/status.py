@@ -176,5 +176,5 @@ def _tasks(changes: Changes | None) -> list[dict[str, Any]]:
 
 def engine_settings(catalog: Catalog) -> dict[str, str]:
     """Returns the engine's reader configs and the configs given for this run."""
-    settings = catalog.engine.settings
+    settings = catalog.engine.configs
     return {**texts(reader_config(settings)), **settings}

@@ -41,7 +41,7 @@ class RecentRecords:
     def find(self, inode: int) -> RecordFile | None:
         """Returns the record's file; None if it is not remembered or no longer valid."""
         record = self._records.get(inode)
-        return record if record is not None and record.still_holds() else None
+        return record if record is not None and record.revalidate() else None
 
     def note(self, node: Node) -> None:
         """Remembers a node if it is a record's file that keeps its bytes."""

@@ -21,11 +21,12 @@ from ..vfs.errnos import (
     Busy,
     Exists,
     Invalid,
+    IsADirectory,
     NoSuchName,
+    NotADirectory,
     NotEmpty,
     NotPermitted,
     TooLarge,
-    WrongKind,
 )
 from .operations import Operations, handler
 from .writers import Writer
@@ -44,12 +45,12 @@ class ChangingOperations(Operations):
 
     is_writable = True
 
-    def tell(self, error: Exception) -> None:
+    def log_error(self, error: Exception) -> None:
         """Also logs why a request was refused: an errno cannot carry the reason."""
-        super().tell(error)
+        super().log_error(error)
         reason = printable(str(error))
-        if isinstance(error, _REASONED) and reason and reason != self._told_last:
-            self._told_last = reason
+        if isinstance(error, _REASONED) and reason and reason != self._logged_last:
+            self._logged_last = reason
             logger.info("refused: %s", reason)
 
     # -- files ----------------------------------------------------------------------------------
@@ -60,8 +61,8 @@ class ChangingOperations(Operations):
             return await self.open_reading(inode, flags, ctx.pid)
         node = await self._node(inode)
         if not isinstance(node, File):
-            raise WrongKind
-        handle = await self._run(node.opens_near(flags), node.open_writing, flags)
+            raise IsADirectory
+        handle = await self._run(node.open_may_block(flags), node.open_writing, flags)
         return self._opened(Writer(node, handle))
 
     @handler
@@ -87,7 +88,7 @@ class ChangingOperations(Operations):
     def _writer(self, fh: int) -> Writer:
         writer = self._files[fh]
         if not isinstance(writer, Writer):
-            raise WrongKind
+            raise Invalid("the file is not open for writing")
         return writer
 
     @handler
@@ -153,14 +154,14 @@ class ChangingOperations(Operations):
     async def _directory(self, inode: int) -> DirectoryNode:
         node = self._tree.directory(inode) or await self._node(inode)
         if not isinstance(node, DirectoryNode):
-            raise WrongKind
+            raise NotADirectory
         return node
 
     @handler
     async def unlink(self, parent_inode: int, name: bytes, ctx: pyfuse3.RequestContext) -> None:
         directory = await self._directory(parent_inode)
         text = os.fsdecode(name)
-        await self._run(directory.removal_is_near(text), directory.remove, text, ctx.pid)
+        await self._run(directory.remove_may_block(text), directory.remove, text, ctx.pid)
 
     @handler
     async def rmdir(self, parent_inode: int, name: bytes, ctx: pyfuse3.RequestContext) -> None:

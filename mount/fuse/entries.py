@@ -11,7 +11,7 @@ import pyfuse3
 
 from ..node import FILE_MODE, Attributes, DirEntryRun
 from ..nodes.record import RecordFile
-from ..vfs.lifetimes import FOR_EVER
+from ..vfs.timeouts import FOR_EVER
 
 #: The unit of st_blocks.
 SECTOR: Final = 512
@@ -39,8 +39,8 @@ class Owner:
         entry.st_blksize = attributes.block_size
         entry.st_mtime_ns = attributes.mtime_ns
         entry.generation = attributes.generation
-        entry.entry_timeout = attributes.name_lifetime
-        entry.attr_timeout = attributes.lifetime
+        entry.entry_timeout = attributes.entry_timeout
+        entry.attr_timeout = attributes.attr_timeout
         entry.st_uid = self.uid
         entry.st_gid = self.gid
         return entry
@@ -57,13 +57,13 @@ class Owner:
         entry.st_size = size = record.size
         entry.st_blocks = -(-size // SECTOR)
         entry.st_mtime_ns = record.mtime_ns
-        entry.entry_timeout = record.name_lifetime
+        entry.entry_timeout = record.entry_timeout
         return entry
 
     def set_shared(self, entry: pyfuse3.EntryAttributes, run: DirEntryRun) -> None:
-        """Make `entry` say what all rows of `run` have in common."""
+        """Sets in `entry` what all entries of `run` have in common."""
         entry.st_mode = self._mode(run.mode)
         entry.st_blksize = run.block_size
         entry.generation = run.generation
-        entry.entry_timeout = run.name_lifetime
-        entry.attr_timeout = run.lifetime
+        entry.entry_timeout = run.entry_timeout
+        entry.attr_timeout = run.attr_timeout

@@ -12,14 +12,14 @@ import trio
 
 from kafkafs.storage.errors import StorageError
 
-from ..node import DirectoryNode, DirEntries, DirEntryRun, Listing, Row
+from ..node import DirectoryNode, DirEntries, DirEntry, DirEntryRun, Readdir
 from .entries import SECTOR, Owner
 
 logger = logging.getLogger(__name__)
 
 _DOT, _DOT_DOT = 1, 2
-# When fewer rows than this are left, the next run is prepared.
-_FEW_ROWS: Final = 2048
+# When fewer entries than this are left, the next run is prepared.
+_FEW_ENTRIES: Final = 2048
 
 
 class _WithoutNode:
@@ -61,9 +61,9 @@ _CAN_OMIT_NODES: Final = _can_omit_nodes()
 class Lister:
     """Lists one directory. The kernel asks for one part at a time, nearly always the next.
 
-    The rows of `_rows` from `_at` on have not been sent yet; `_next_start` is the position of the
-    first of them. They are read from `_feed`, after the row in `_refused`, if any, which did not
-    fit into the kernel's buffer. While the kernel processes the last rows of a run, the next run is
+    Of the present run's `_entries`, the first `_sent` have been sent, up to `_readdir_offset`. The
+    others are read from `_unsent`, after the entry in `_rejected`, if any, which did not fit into
+    the kernel's buffer. While the kernel processes the last entries of a run, the next run is
     prepared; no more than that is in memory.
 
     A listing ends with the entries that existed when its first run was made: otherwise listing a
@@ -74,7 +74,7 @@ class Lister:
     like `find -newermt` needs the attributes of every entry, so the rest carries them again.
 
     If names may have been deleted since a run was made, the run is made again, so that the kernel
-    never gets a name after it was told to forget it.
+    never gets a name after it was made to forget it.
     """
 
     def __init__(
@@ -92,37 +92,37 @@ class Lister:
         self._one = trio.Lock()  # held while a run is made
         self._entry = owner.entry(directory.attributes())
         self._size = self._mtime_ns = -1  # those in `_entry`
-        self._next_start = -1
+        self._readdir_offset = -1
         self._without_node = _WithoutNode()
         self.was_looked_up = False
-        self._begun = _Begun(directory)
+        self._open = _OpenDirectory(directory)
         self._restart(0)
 
     def _restart(self, start: int) -> None:
         self._runs: Iterator[DirEntryRun] | None = None
         self._losses = self.directory.losses()
-        self._rows = DirEntries()
-        self._at = 0
-        self._feed: Iterator[Row] = iter(())
-        self._refused: tuple[Row, ...] = ()
+        self._entries = DirEntries()
+        self._sent = 0
+        self._unsent: Iterator[DirEntry] = iter(())
+        self._rejected: tuple[DirEntry, ...] = ()
         self._upcoming: DirEntryRun | None = None
-        self._next_start = start
+        self._readdir_offset = start
 
     async def reply(self, start: int, token: pyfuse3.ReaddirToken) -> None:
-        """Sends names from `start` on to the kernel until its buffer is full."""
+        """Sends entries from readdir offset `start` on to the kernel until its buffer is full."""
         names_only = _CAN_OMIT_NODES and start >= _DOT_DOT and not self.was_looked_up
         if start < _DOT_DOT:
-            self._begun = _Begun(self.directory)
+            self._open = _OpenDirectory(self.directory)
             self._restart(_DOT_DOT)
             if not self._reply_dots(start, token):
                 return
             start = _DOT_DOT
-        elif start != self._next_start or self._losses != self.directory.losses():
+        elif start != self._readdir_offset or self._losses != self.directory.losses():
             self._restart(start)
-        while self._reply_rows(token, names_only):
-            if not await self._go_on():
+        while self._reply_entries(token, names_only):
+            if not await self._next_run():
                 return
-        if self._upcoming is None and len(self._rows) - self._at < _FEW_ROWS:
+        if self._upcoming is None and len(self._entries) - self._sent < _FEW_ENTRIES:
             self._nursery.start_soon(self._prepare)
 
     def _reply_dots(self, start: int, token: pyfuse3.ReaddirToken) -> bool:
@@ -132,41 +132,41 @@ class Lister:
         entry.st_ino = pyfuse3.InodeT(self.directory.parent_inode)
         return pyfuse3.readdir_reply(token, pyfuse3.FileNameT(b".."), entry, _DOT_DOT)
 
-    def _reply_rows(self, token: pyfuse3.ReaddirToken, names_only: bool) -> bool:
-        """Sends the rows of the present run; returns False if the kernel's buffer is full.
+    def _reply_entries(self, token: pyfuse3.ReaddirToken, names_only: bool) -> bool:
+        """Sends the entries of the present run; returns False if the kernel's buffer is full.
 
         The loop runs once per listed name, and most of its time is spent setting attributes: so all
-        rows share one object, and unchanged attributes are not set again."""
-        entry, reply, taken = self._entry, pyfuse3.readdir_reply, 0
-        said_size, said_mtime_ns = self._size, self._mtime_ns
+        entries share one object, and unchanged attributes are not set again."""
+        entry, reply, sent = self._entry, pyfuse3.readdir_reply, 0
+        set_size, set_mtime_ns = self._size, self._mtime_ns
         without_node = self._without_node.of
-        refused: tuple[Row, ...] = ()
+        rejected: tuple[DirEntry, ...] = ()
         try:
-            for name, inode, size, mtime_ns, next_start in chain(self._refused, self._feed):
+            for name, inode, size, mtime_ns, readdir_offset in chain(self._rejected, self._unsent):
                 entry.st_ino = without_node(inode) if names_only else inode
-                if size != said_size:
-                    entry.st_size = said_size = size
+                if size != set_size:
+                    entry.st_size = set_size = size
                     entry.st_blocks = (size + SECTOR - 1) // SECTOR
-                if mtime_ns != said_mtime_ns:
-                    entry.st_mtime_ns = said_mtime_ns = mtime_ns
-                if not reply(token, name, entry, next_start):
-                    refused = ((name, inode, size, mtime_ns, next_start),)
+                if mtime_ns != set_mtime_ns:
+                    entry.st_mtime_ns = set_mtime_ns = mtime_ns
+                if not reply(token, name, entry, readdir_offset):
+                    rejected = ((name, inode, size, mtime_ns, readdir_offset),)
                     break
-                self._next_start = next_start
-                taken += 1
+                self._readdir_offset = readdir_offset
+                sent += 1
         finally:
-            self._size, self._mtime_ns = said_size, said_mtime_ns
-            self._refused = refused
-            self._at += taken
-        return not refused
+            self._size, self._mtime_ns = set_size, set_mtime_ns
+            self._rejected = rejected
+            self._sent += sent
+        return not rejected
 
-    async def _go_on(self) -> bool:
-        """Continues with the next run if all rows were sent; returns False at the end of the
+    async def _next_run(self) -> bool:
+        """Continues with the next run if all entries were sent; returns False at the end of the
         directory."""
         async with self._one:
-            while self._at >= len(self._rows):
+            while self._sent >= len(self._entries):
                 if self._losses != self.directory.losses():
-                    self._restart(self._next_start)
+                    self._restart(self._readdir_offset)
                 run = self._upcoming or await self._make_run()
                 self._upcoming = None
                 if self._losses != self.directory.losses():
@@ -174,7 +174,7 @@ class Lister:
                 if run is None:
                     return False
                 self._owner.set_shared(self._entry, run)
-                self._rows, self._at, self._feed = run.rows, 0, iter(run.rows)
+                self._entries, self._sent, self._unsent = run.entries, 0, iter(run.entries)
             return True
 
     async def _prepare(self) -> None:
@@ -184,34 +184,35 @@ class Lister:
                 if self._upcoming is None:
                     self._upcoming = await self._make_run()
         except (StorageError, OSError):
-            self._runs = None  # a failed iterator yields no more: restart after the last row
+            self._runs = None  # a failed iterator yields no more: restart after the last entry
         except Exception:
             self._runs = None
             logger.exception("listing ahead failed")  # a bug of ours, which will occur again
 
     async def _make_run(self) -> DirEntryRun | None:
         if self._runs is None:
-            self._runs = self._begun.runs(self._behind_ready())
+            self._runs = self._open.readdir(self._first_unread())
         runs = self._runs
         run = await trio.to_thread.run_sync(next, runs, None, limiter=self._limiter)
         return run if runs is self._runs else None
 
-    def _behind_ready(self) -> int:
-        """Returns the position of the first name that is not in memory yet."""
-        return self._rows.next_starts[-1] if self._at < len(self._rows) else self._next_start
+    def _first_unread(self) -> int:
+        """Returns the readdir offset of the first name that is not in memory yet."""
+        is_sent = self._sent >= len(self._entries)
+        return self._readdir_offset if is_sent else self._entries.readdir_offsets[-1]
 
     def close(self) -> None:
-        self._restart(self._next_start)
+        self._restart(self._readdir_offset)
 
 
-class _Begun:
+class _OpenDirectory:
     """A listing from its beginning; it keeps its end however often it is resumed."""
 
     def __init__(self, directory: DirectoryNode) -> None:
         self._directory = directory
-        self._listing: Listing | None = None
+        self._readdir: Readdir | None = None
 
-    def runs(self, start: int) -> Iterator[DirEntryRun]:
-        if self._listing is None:
-            self._listing = self._directory.listing()
-        yield from self._listing(start)
+    def readdir(self, start: int) -> Iterator[DirEntryRun]:
+        if self._readdir is None:
+            self._readdir = self._directory.opendir()
+        yield from self._readdir(start)

@@ -6,7 +6,7 @@ it retain them.
 
 Longer-lived objects, such as cached batches and looked-up records, are then allocated between
 them. Soon no gap is large enough for another piece, and the heap grows although more and more of
-it is free. So `give_back` returns the free pages from time to time. With other C libraries neither
+it is free. So `trim` returns the free pages from time to time. With other C libraries neither
 function does anything.
 """
 
@@ -34,7 +34,7 @@ class _MallInfo(ctypes.Structure):
     )
 
 
-def keep() -> None:
+def retain_freed() -> None:
     """Makes malloc keep freed memory for reuse from now on."""
     mallopt = getattr(_LIBC, "mallopt", None)
     if mallopt is not None:
@@ -42,12 +42,12 @@ def keep() -> None:
             mallopt(parameter, value)
 
 
-def give_back() -> None:
+def trim() -> None:
     """Returns free memory to the kernel if there is enough of it. To be called periodically and in
     a thread: it takes some milliseconds."""
-    trim = getattr(_LIBC, "malloc_trim", None)
-    if trim is not None and _free_bytes() >= _LITTLE:
-        trim(0)
+    malloc_trim = getattr(_LIBC, "malloc_trim", None)
+    if malloc_trim is not None and _free_bytes() >= _LITTLE:
+        malloc_trim(0)
 
 
 def _free_bytes() -> int:

@@ -29,15 +29,17 @@ from ..streams.streams import PreparedStreamHandle, StreamHandle
 from ..tree import Tree
 from ..vfs import render
 from ..vfs.errnos import (
+    Invalid,
+    IsADirectory,
     NameTooLong,
     NoSuchAttribute,
     NoSuchName,
+    NotADirectory,
     Outgrown,
     PastEnd,
     ReadOnly,
     Stale,
     TreeError,
-    WrongKind,
     errno_of,
 )
 from ..vfs.handles import Handle, Table
@@ -83,7 +85,7 @@ def handler(function: Handler[OperationsT, P, T]) -> Handler[OperationsT, P, T]:
         try:
             return await function(self, *args, **kwargs)
         except (StorageError, TreeError, OSError) as error:
-            self.tell(error)
+            self.log_error(error)
             raise self.refusal(operation, error) from None
         except Exception as error:
             logger.exception("%s failed, which is a bug in kafkafs", operation)
@@ -113,12 +115,12 @@ class Operations(pyfuse3.Operations):
         self._recent = RecentRecords()
         self._disk_until = 0.0
         self._blocks = _blocks_read()
-        self._told_last = ""
+        self._logged_last = ""
         self._page_cache = PageCache()
         self._ahead_threads = AheadThreads()
         self._waiting = Waiting(nursery)
         self._ranges = Waiting(nursery, _MEASURING_THREADS)
-        wait_ms = reader_config(tree.catalog.engine.settings).kafkafs_size_wait_ms
+        wait_ms = reader_config(tree.catalog.engine.configs).kafkafs_size_wait_ms
         self._measuring = Measuring(nursery, wait_ms / 1000)
         self._lookups = LastLookups()
         self._much = trio.CapacityLimiter(_MUCH_THREADS)
@@ -127,12 +129,12 @@ class Operations(pyfuse3.Operations):
         self.metrics.open_files = self._files.__len__
         self.metrics.open_directories = self._directories.__len__
 
-    def tell(self, error: Exception) -> None:
+    def log_error(self, error: Exception) -> None:
         """Logs errors of the disk or the log directories, but not the same one twice in a row.
         Damage is logged where it is found; all other errors concern only the caller."""
         is_wrong = isinstance(error, OSError | LogDirError | PastEnd | Outgrown)
-        if is_wrong and str(error) != self._told_last:
-            self._told_last = str(error)
+        if is_wrong and str(error) != self._logged_last:
+            self._logged_last = str(error)
             logger.warning("%s", printable(str(error)))
 
     def refusal(self, operation: str, error: Exception) -> pyfuse3.FUSEError:
@@ -154,10 +156,10 @@ class Operations(pyfuse3.Operations):
 
     # -- nodes ----------------------------------------------------------------------------------
 
-    async def _run(self, is_near: bool, function: Callable[..., T], *args: Any) -> T:
-        """Calls `function` in the event loop if it is quick, otherwise in a thread."""
+    async def _run(self, may_block: bool, function: Callable[..., T], *args: Any) -> T:
+        """Calls `function` in a thread if it may block, otherwise in the event loop."""
         started = perf_counter()
-        if not is_near or started < self._disk_until:
+        if may_block or started < self._disk_until:
             return await trio.to_thread.run_sync(function, *args)
         try:
             return function(*args)
@@ -176,7 +178,7 @@ class Operations(pyfuse3.Operations):
         recent = self._recent.find(inode)
         if recent is not None:
             return recent
-        return await self._run(self._tree.is_near(inode), self._tree.node, inode)
+        return await self._run(self._tree.node_may_block(inode), self._tree.node, inode)
 
     async def _prepared(self, inode: int) -> Node:
         """Returns the node after its slow preparations have been done."""
@@ -220,12 +222,12 @@ class Operations(pyfuse3.Operations):
         if not isinstance(directory, DirectoryNode):
             raise NoSuchName(os.fsdecode(name))
         text = os.fsdecode(name)
-        if directory.reads_much and not directory.knows(text):
+        if directory.reads_much and not directory.is_cached(text):
             node = await trio.to_thread.run_sync(directory.child, text, limiter=self._much)
         else:
-            is_near = directory.reads_much or directory.child_is_near(text)
-            node = await self._run(is_near, directory.child, text)
-        while not node.still_holds():
+            may_block = not directory.reads_much and directory.child_may_block(text)
+            node = await self._run(may_block, directory.child, text)
+        while not node.revalidate():
             node = await trio.to_thread.run_sync(directory.child, text)
         await self._measured(node)
         if not node.is_fixed:
@@ -247,7 +249,7 @@ class Operations(pyfuse3.Operations):
             node = offsets.child(name.decode())
         finally:
             self._note_call(started)
-        if not isinstance(node, ValueFile) or not node.still_holds():
+        if not isinstance(node, ValueFile) or not node.revalidate():
             return None
         self._recent.note(node)
         return self._owner.record_entry(node)
@@ -274,7 +276,7 @@ class Operations(pyfuse3.Operations):
     async def readlink(self, inode: int, ctx: pyfuse3.RequestContext) -> bytes:
         node = await self._prepared(inode)
         if not isinstance(node, Link):
-            raise WrongKind
+            raise Invalid("not a symbolic link")
         return os.fsencode(await trio.to_thread.run_sync(node.target))
 
     @handler
@@ -311,7 +313,7 @@ class Operations(pyfuse3.Operations):
         self._lookups.forget(pid)
         node = await self._node(inode)
         if not isinstance(node, File):
-            raise WrongKind
+            raise IsADirectory
         await self._measured(node)
         if isinstance(node, RecordFile) and node.is_at_hand:
             self._recent.note(node)
@@ -325,7 +327,8 @@ class Operations(pyfuse3.Operations):
             if (size := node.stream_size) is not None:
                 await self._measuring.find(size, opens=True)
         waits = not flags & os.O_NONBLOCK
-        handle = await self._run(isinstance(node, RecordFile), lambda: node.open(waits=waits))
+        may_block = not isinstance(node, RecordFile)
+        handle = await self._run(may_block, lambda: node.open(waits=waits))
         del held
         return pyfuse3.FileInfo(
             fh=pyfuse3.FileHandleT(self._files.add(self._reader(node, handle))),
@@ -384,7 +387,7 @@ class Operations(pyfuse3.Operations):
     async def opendir(self, inode: int, ctx: pyfuse3.RequestContext) -> int:
         node = await self._prepared(inode)
         if not isinstance(node, DirectoryNode):
-            raise WrongKind
+            raise NotADirectory
         limiter = self._much if node.reads_much else None
         lister = Lister(node, self._owner, self._nursery, limiter)
         self._listers[node.inode].add(lister)

@@ -38,14 +38,14 @@ class AheadThreads:
     def __init__(self) -> None:
         self._free = _AHEAD_THREADS
 
-    def take(self) -> bool:
+    def acquire(self) -> bool:
         """Takes a thread; returns False if none is free."""
         if not self._free:
             return False
         self._free -= 1
         return True
 
-    def give_back(self) -> None:
+    def release(self) -> None:
         self._free += 1
 
 
@@ -119,7 +119,7 @@ class StreamReader(Reader):
             # The page cache must not take this short read for the end of the file: its next read
             # then raises the error for the damage.
             pyfuse3.invalidate_inode(pyfuse3.InodeT(self.node.inode), attr_only=True)
-        if not self._is_kept_ahead and self._stream.wants_more() and self._threads.take():
+        if not self._is_kept_ahead and self._stream.wants_more() and self._threads.acquire():
             self._is_kept_ahead = True
             self._nursery.start_soon(self._keep_ahead)
         return data
@@ -139,7 +139,7 @@ class StreamReader(Reader):
         except Exception:
             logger.exception("reading ahead failed")  # a bug of ours; the read will fail, too
         finally:
-            self._threads.give_back()
+            self._threads.release()
             self._is_kept_ahead = False
             self._note_progress()
 

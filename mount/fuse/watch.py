@@ -95,7 +95,7 @@ class Watch:
             self._catalog.engine.close_removed()
         except (StorageError, OSError) as error:
             logger.debug("removed files could not be closed: %s", error)
-        memory.give_back()
+        memory.trim()
 
     def _visited(self) -> list[MountedPartition]:
         """Returns the partitions of which the kernel may know names."""
@@ -104,7 +104,7 @@ class Watch:
         return [
             partition
             for partition in self._catalog.in_use()
-            if partition.is_known
+            if partition.has_view
             and (partition.visited_at >= since or partition in held or partition in self._changes)
         ]
 

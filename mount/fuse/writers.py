@@ -36,9 +36,9 @@ class Writer(Reader):
         delays hardly anything. In a thread it would take an eighth longer."""
         writes = self._writes
         if self._is_free:
-            if writes.writes_near:
+            if not writes.write_may_block:
                 return writes.write(position, data)
-            if is_alone and perf_counter() >= self._slow_until and writes.writes_soon(len(data)):
+            if is_alone and perf_counter() >= self._slow_until and writes.write_is_quick(len(data)):
                 return self._write_here(position, data)
         async with self._one:
             return await trio.to_thread.run_sync(writes.write, position, data)
@@ -61,7 +61,7 @@ class Writer(Reader):
         if self._is_free:
             if not writes.flushes:
                 return
-            if writes.flushes_near:
+            if not writes.flush_may_block:
                 writes.flush()
                 return
         async with self._one:

@@ -12,7 +12,7 @@ from ..node import STREAM_BLOCK, AttributeChanges, Attributes, File
 from ..partition import MountedPartition
 from ..vfs.errnos import NotPermitted
 from ..vfs.handles import Handle
-from ..vfs.lifetimes import BRIEFLY, NOT_AT_ALL
+from ..vfs.timeouts import BRIEFLY, NOT_AT_ALL
 from ..writes.changes import Changes
 from .member import Member, changed_ns, member_inode
 
@@ -42,7 +42,7 @@ class AppendFile(File):
             _MODE,
             0,
             changed_ns(self._partition),
-            self._partition.lifetime(BRIEFLY),
+            self._partition.entry_timeout(BRIEFLY),
             NOT_AT_ALL,
             STREAM_BLOCK,
         )

@@ -28,7 +28,6 @@ from kafkafs.storage.format.records.columns import Columns, Damage
 from ..catalog import Catalog
 from ..node import (
     FILE_MODE,
-    STREAM_BLOCK,
     Attributes,
     DirEntryRun,
     File,
@@ -36,9 +35,9 @@ from ..node import (
     Link,
     MeasuredFile,
     Node,
+    entries_of,
     link_attributes,
     missing,
-    rows_of,
     stream_attributes,
 )
 from ..partition import MountedPartition, Seen
@@ -50,8 +49,8 @@ from ..streams.streams import PreparedStreamHandle, StreamPiece
 from ..vfs import render
 from ..vfs.errnos import NotPermitted, Stale
 from ..vfs.handles import Handle
-from ..vfs.lifetimes import BRIEFLY, NOT_AT_ALL
 from ..vfs.pending import Pending
+from ..vfs.timeouts import BRIEFLY, NOT_AT_ALL
 from .keys import KeyDirectory
 from .member import FixedDirectory, Member, MemberDirectory, changed_ns, member_inode
 from .offsets import OffsetDirectory, nothing_served, parse_name
@@ -104,8 +103,8 @@ class CompactedDirectory(FixedDirectory, MemberDirectory):
             raise missing(name, f"{self.partition.name}/compacted", NAMES)
         return compacted_node(self.catalog, self.partition, NAMES[name])
 
-    def runs(self, start: int) -> Iterator[DirEntryRun]:
-        return rows_of(((name, self.child(name)) for name in NAMES), start)
+    def readdir(self, start: int) -> Iterator[DirEntryRun]:
+        return entries_of(((name, self.child(name)) for name in NAMES), start)
 
 
 class CompactedOffsets(OffsetDirectory):
@@ -117,7 +116,7 @@ class CompactedOffsets(OffsetDirectory):
         "first": Member.COMPACTED_FIRST,
         "last": Member.COMPACTED_LAST,
     }
-    name_lifetime = BRIEFLY
+    entry_timeout = BRIEFLY
 
     def __init__(self, catalog: Catalog, partition: MountedPartition) -> None:
         super().__init__(catalog, partition)
@@ -135,11 +134,11 @@ class CompactedOffsets(OffsetDirectory):
             partition = self.partition.name
             why = f"compaction leaves no record at offset {offset} of {partition}"
             raise OffsetNotFound(offset, why)
-        return kind(self.partition, offset, self.partition.lifetime(BRIEFLY))
+        return kind(self.partition, offset, self.partition.entry_timeout(BRIEFLY))
 
-    def child_is_near(self, name: str) -> bool:
-        """Returns False: the log may have changed since the preview was computed."""
-        return False
+    def child_may_block(self, name: str) -> bool:
+        """Returns True: the log may have changed since the preview was computed."""
+        return True
 
     def remove(self, name: str, pid: int) -> None:
         self.child(name)
@@ -159,7 +158,7 @@ class CompactedLatest(KeyDirectory):
     """The files of `key/` whose records are retained."""
 
     member = Member.COMPACTED_LATEST
-    name_lifetime = BRIEFLY
+    entry_timeout = BRIEFLY
 
     def __init__(self, catalog: Catalog, partition: MountedPartition) -> None:
         super().__init__(catalog, partition)
@@ -211,7 +210,7 @@ class CompactedFile(File):
 
     def attributes(self) -> Attributes:
         mtime_ns = changed_ns(self.partition)
-        return stream_attributes(self.inode, mtime_ns, name_lifetime=NOT_AT_ALL)
+        return stream_attributes(self.inode, mtime_ns, entry_timeout=NOT_AT_ALL)
 
     def fixed(self) -> FixedFile:
         seen = self.partition.seen()
@@ -298,8 +297,7 @@ class CompactedStream(MeasuredFile):
         if self._size is not None:
             return measured_attributes(self.inode, self._size, self._mtime_ns)
         bound = self._reported.report(self._reported.bound_from(self._ceiling()))
-        never = NOT_AT_ALL
-        return Attributes(self.inode, FILE_MODE, bound, self._mtime_ns, never, never, STREAM_BLOCK)
+        return stream_attributes(self.inode, self._mtime_ns, bound, entry_timeout=NOT_AT_ALL)
 
     def check(self) -> None:
         is_current = self._catalog.is_current(self.partition)
@@ -388,8 +386,8 @@ class Summary(CompactedStream):
 
     def attributes(self) -> Attributes:
         size = _SUMMARY_BOUND if self._text is None else len(self._text)
-        lifetime = NOT_AT_ALL if self._text is None else BRIEFLY
-        return Attributes(self.inode, FILE_MODE, size, self._mtime_ns, NOT_AT_ALL, lifetime)
+        attr_timeout = NOT_AT_ALL if self._text is None else BRIEFLY
+        return Attributes(self.inode, FILE_MODE, size, self._mtime_ns, NOT_AT_ALL, attr_timeout)
 
     @property
     def exact(self) -> int | None:

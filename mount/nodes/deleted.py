@@ -13,7 +13,7 @@ from kafkafs.storage.errors import printable
 from kafkafs.storage.log.delete.deletions import NEVER_MS, UNKNOWN_MS, Deletion
 
 from ..catalog import Catalog
-from ..node import Attributes, DirectoryNode, DirEntryRun, directory_attributes, rows_of
+from ..node import Attributes, DirectoryNode, DirEntryRun, directory_attributes, entries_of
 from ..vfs import render
 from ..vfs.errnos import NoSuchName, NotPermitted, Stale
 from ..vfs.inodes import NUMBER_BITS, InodeKind, pack
@@ -42,12 +42,12 @@ class DeletedDirectory(DirectoryNode):
             raise NoSuchName(name, lambda: f"no deletion {name} can be undone now")
         return self._file(name, deletion)
 
-    def child_is_near(self, name: str) -> bool:
-        return False
+    def child_may_block(self, name: str) -> bool:
+        return True
 
-    def runs(self, start: int) -> Iterator[DirEntryRun]:
+    def readdir(self, start: int) -> Iterator[DirEntryRun]:
         files = ((name, self._file(name, each)) for name, each in self._deletions().items())
-        return rows_of(files, start)
+        return entries_of(files, start)
 
     def remove(self, name: str, pid: int) -> None:
         self.child(name)
@@ -68,12 +68,12 @@ class DeletedDirectory(DirectoryNode):
 
     def _file(self, name: str, deletion: Deletion) -> ComputedFile:
         inode = pack(InodeKind.TOP, 0, _number(name))
-        told = partial(self._told, deletion)
+        document = partial(self._document, deletion)
         is_known = deletion.deleted_at_ms != UNKNOWN_MS
         mtime_ns = deletion.deleted_at_ms * 1_000_000 if is_known else self._catalog.started_ns
-        return ComputedFile(self._catalog.contents, inode, mtime_ns, told)
+        return ComputedFile(self._catalog.contents, inode, mtime_ns, document)
 
-    def _told(self, deletion: Deletion) -> bytes:
+    def _document(self, deletion: Deletion) -> bytes:
         dirs = ",".join(each.path for each in self._catalog.engine.log_dirs.dirs)
         return render.status(
             {
@@ -117,5 +117,5 @@ def _number(name: str) -> int:
 
 
 def is_deleted_number(number: int) -> bool:
-    """Returns whether a number of Kind.TOP belongs to one of these files."""
+    """Returns whether a number of InodeKind.TOP belongs to one of these files."""
     return number >= _FIRST_NUMBER

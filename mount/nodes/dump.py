@@ -22,14 +22,14 @@ from kafkafs.storage.segment.dump.dump import Dump, DumpOptions
 from ..catalog import Catalog
 from ..node import (
     FILE_MODE,
-    FIRST,
+    FIRST_READDIR_OFFSET,
     STREAM_BLOCK,
     Attributes,
     DirEntryRun,
     File,
-    Listing,
     MeasuredFile,
-    rows_at,
+    Readdir,
+    entries_at,
     stream_attributes,
 )
 from ..partition import MountedPartition, Scope
@@ -38,7 +38,7 @@ from ..streams.streams import StreamHandle, StreamPiece
 from ..vfs.errnos import NoSuchName, Stale
 from ..vfs.handles import BytesHandle, Handle
 from ..vfs.inodes import Inode, InodeKind, segment_file_name, segment_kind
-from ..vfs.lifetimes import BRIEFLY, NOT_AT_ALL
+from ..vfs.timeouts import BRIEFLY, NOT_AT_ALL
 from .member import Member, MemberDirectory, RemovedName
 from .segments import removed_file, status, statuses
 from .stream import latest_file
@@ -85,10 +85,10 @@ class DumpDirectory(MemberDirectory):
     def removed(self, name: str, pid: int) -> RemovedName | None:
         return removed_file(self, name, _parsed(name), pid)
 
-    def runs(self, start: int) -> Iterator[DirEntryRun]:
-        return self.listing()(start)
+    def readdir(self, start: int) -> Iterator[DirEntryRun]:
+        return self.opendir()(start)
 
-    def listing(self) -> Listing:
+    def opendir(self) -> Readdir:
         """Returns a listing, in order of name, of the current names that still exist when their
         turn comes."""
         found, _ = self.partition.log.directory.files()
@@ -99,10 +99,10 @@ class DumpDirectory(MemberDirectory):
         found = statuses(self.partition, names)
         nodes = (
             (at, name + _SUFFIX, DumpFile(self.catalog, self.partition, name, found[name]))
-            for at, name in enumerate(names, FIRST)
+            for at, name in enumerate(names, FIRST_READDIR_OFFSET)
             if name in found
         )
-        yield from rows_at(nodes, start)
+        yield from entries_at(nodes, start)
 
 
 def _parsed(name: str) -> SegmentFileName | None:
@@ -130,7 +130,7 @@ class DumpFile(File):
         self._status = status
 
     def attributes(self) -> Attributes:
-        return stream_attributes(self.inode, self._status.st_mtime_ns, name_lifetime=NOT_AT_ALL)
+        return stream_attributes(self.inode, self._status.st_mtime_ns, entry_timeout=NOT_AT_ALL)
 
     def fixed(self) -> DumpText:
         status = self._status
@@ -196,11 +196,13 @@ class DumpText(MeasuredFile):
 
     def attributes(self) -> Attributes:
         exact, mtime_ns = self.exact, self._status.st_mtime_ns
-        size, lifetime = exact, BRIEFLY
+        size, attr_timeout = exact, BRIEFLY
         if size is None:
             bound = self._reported.bound_from(self._estimate or 0)
-            size, lifetime = self._reported.report(bound), NOT_AT_ALL
-        return Attributes(self.inode, FILE_MODE, size, mtime_ns, NOT_AT_ALL, lifetime, STREAM_BLOCK)
+            size, attr_timeout = self._reported.report(bound), NOT_AT_ALL
+        return Attributes(
+            self.inode, FILE_MODE, size, mtime_ns, NOT_AT_ALL, attr_timeout, STREAM_BLOCK
+        )
 
     def check(self) -> None:
         now = status(self.partition, self.name)

@@ -18,7 +18,7 @@ from ..node import File
 from ..partition import MountedPartition
 from ..vfs.errnos import NoSuchName, NotPermitted
 from ..vfs.key_names import MIN_CUT_BYTES, CutName, key_of, name_of
-from ..vfs.lifetimes import NOT_AT_ALL
+from ..vfs.timeouts import NOT_AT_ALL
 from .member import Member
 from .offsets import OffsetDirectory
 from .record import ValueFile
@@ -36,7 +36,7 @@ class KeyDirectory(OffsetDirectory):
 
     member = Member.KEY
     links: Mapping[str, Member] = {}
-    name_lifetime = NOT_AT_ALL
+    entry_timeout = NOT_AT_ALL
     reads_much = True
 
     def __init__(self, catalog: Catalog, partition: MountedPartition) -> None:
@@ -49,7 +49,7 @@ class KeyDirectory(OffsetDirectory):
 
     def child(self, name: str) -> File:
         offset = self.offset_of(name)
-        return ValueFile(self.partition, offset, self.partition.lifetime(self.name_lifetime))
+        return ValueFile(self.partition, offset, self.partition.entry_timeout(self.entry_timeout))
 
     def offset_of(self, name: str) -> int:
         """Returns the offset of the record that a name leads to. Raises NoSuchName."""
@@ -87,8 +87,8 @@ class KeyDirectory(OffsetDirectory):
     def removed(self, name: str, pid: int) -> None:
         return None
 
-    def child_is_near(self, name: str) -> bool:
-        return False
+    def child_may_block(self, name: str) -> bool:
+        return True
 
     def _offset_of(self, key: bytes) -> int:
         """Returns the offset of a key's latest value; -1 if there is none or a tombstone."""

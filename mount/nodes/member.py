@@ -10,16 +10,16 @@ from kafkafs.storage.errors import printable
 from ..catalog import Catalog
 from ..node import FILE_MODE, Attributes, DirectoryNode, File, directory_attributes
 from ..partition import MountedPartition, Scope
-from ..vfs.errnos import NotEmpty, ReadOnly, Stale, WrongKind
+from ..vfs.errnos import NotADirectory, NotEmpty, ReadOnly, Stale
 from ..vfs.handles import Handle
 from ..vfs.inodes import InodeKind
-from ..vfs.lifetimes import NOT_AT_ALL
+from ..vfs.timeouts import NOT_AT_ALL
 from ..writes.changes import Changes
 from ..writes.removed import Removed
 
 
 class Member(IntEnum):
-    """The `number` in an inode number of Kind.PARTITION."""
+    """The `number` in an inode number of InodeKind.PARTITION."""
 
     DIRECTORY = 0
     OFFSET = 1
@@ -124,9 +124,9 @@ class FixedDirectory(DirectoryInPartition):
     def remove_directory(self, name: str) -> None:
         directory = self.child(name)
         if not isinstance(directory, DirectoryNode):
-            raise WrongKind
+            raise NotADirectory(f"{printable(name)} is not a directory")
         deletions = self.writable().deletions
-        lists_nothing = next(directory.runs(0), None) is None
+        lists_nothing = next(directory.readdir(0), None) is None
         if not lists_nothing and not deletions.is_emptied(self.partition):
             raise NotEmpty(f"{printable(name)} is not empty")
         deletions.bury(directory.inode)

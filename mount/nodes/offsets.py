@@ -15,32 +15,32 @@ from kafkafs.storage.format.records.columns import VALUE_SIZE, Columns, Damage
 
 from ..node import (
     FILE_MODE,
-    FIRST,
+    FIRST_READDIR_OFFSET,
     LINK_MODE,
     Attributes,
     DirEntries,
+    DirEntry,
     DirEntryRun,
     Link,
-    Listing,
     Node,
-    Row,
-    ending_at,
+    Readdir,
     link_attributes,
+    readdir_until,
 )
 from ..partition import MountedPartition, Scope
 from ..vfs.errnos import NoSuchName, NotPermitted
 from ..vfs.inodes import NUMBER_BITS, NUMBER_MASK, InodeKind, pack
-from ..vfs.lifetimes import BRIEFLY, FOR_EVER, NOT_AT_ALL
+from ..vfs.timeouts import BRIEFLY, FOR_EVER, NOT_AT_ALL
 from .member import Member, MemberDirectory, RemovedName
 from .record import JsonFile, KeyFile, RecordFile, ValueFile, mtime_ns
 from .times import first_since
 
 _SUFFIXES: Final[dict[str, type[RecordFile]]] = {"": ValueFile, "json": JsonFile, "key": KeyFile}
-# After the links: the row of offset N ends in N + 1 + _OFFSETS_FROM, so that a listing can resume
-# at any offset. (The six largest possible offsets share the last number.)
-_OFFSETS_FROM: Final = FIRST + 2
-# Number of rows made at a time, which bounds the memory of a listing.
-_ROWS: Final = 8192
+# After the links: the readdir offset after record N is N + 1 + _OFFSETS_FROM, so that a listing can
+# resume at any record. (The six largest possible offsets share the last readdir offset.)
+_OFFSETS_FROM: Final = FIRST_READDIR_OFFSET + 2
+# Number of entries made at a time, which bounds the memory of a listing.
+_MOST_ENTRIES: Final = 8192
 # Number of offsets searched at a time for names that begin with given digits.
 _MATCHED: Final = 512
 # How often a listing is resumed when segments are deleted under it.
@@ -62,15 +62,15 @@ def parse_name(name: str) -> tuple[int, type[RecordFile]]:
 
 
 class OffsetDirectory(MemberDirectory):
-    """`links`: names that link to records. `name_lifetime`: for listed names. `listed_kind`,
-    `listed_mode`, `listed_lifetime`: common to all listed files."""
+    """`links`: names that link to records. `entry_timeout`: for listed names. `listed_kind`,
+    `listed_mode`, `listed_attr_timeout`: common to all listed files."""
 
     member = Member.OFFSET
     links: Mapping[str, Member] = {"first": Member.FIRST_RECORD, "last": Member.LAST_RECORD}
-    name_lifetime = FOR_EVER
+    entry_timeout = FOR_EVER
     listed_kind = InodeKind.VALUE
     listed_mode = FILE_MODE
-    listed_lifetime = FOR_EVER
+    listed_attr_timeout = FOR_EVER
 
     def child(self, name: str) -> Node:
         self.visit()
@@ -80,9 +80,9 @@ class OffsetDirectory(MemberDirectory):
             return link
         offset, kind = parse_name(name)
         listed = name[0] != "0" or not name[1:2].isdigit()
-        lifetime = self.partition.lifetime(FOR_EVER if listed else BRIEFLY)
-        node = kind(self.partition, offset, lifetime)
-        self.partition.found_last = name
+        entry_timeout = self.partition.entry_timeout(FOR_EVER if listed else BRIEFLY)
+        node = kind(self.partition, offset, entry_timeout)
+        self.partition.last_found = name
         return node
 
     def remove(self, name: str, pid: int) -> None:
@@ -97,15 +97,15 @@ class OffsetDirectory(MemberDirectory):
             return
         deletions.delete_below(partition, offset + 1, name, pid)
 
-    def removal_is_near(self, name: str) -> bool:
-        """Returns whether removal is quick. The kernel looks up each name before removing it."""
+    def remove_may_block(self, name: str) -> bool:
+        """Returns False if removal is quick. The kernel looks up each name before removing it."""
         if self.changes is None:
-            return False
+            return True
         if self._was_just_found(name):
-            return self.changes.deletions.is_near(self.partition)
-        return self._has_gone(name)
+            return self.changes.deletions.may_block(self.partition)
+        return not self._was_deleted(name)
 
-    def _has_gone(self, name: str) -> bool:
+    def _was_deleted(self, name: str) -> bool:
         """Returns whether the name is that of a record below the log start offset."""
         seen = self.partition.last_seen
         is_offset = self.member is Member.OFFSET and name.isdigit()
@@ -113,13 +113,13 @@ class OffsetDirectory(MemberDirectory):
 
     def _was_just_found(self, name: str) -> bool:
         is_offset = self.member is Member.OFFSET  # not the subclasses for `key` and `compacted`
-        return is_offset and name == self.partition.found_last and name.isdigit()
+        return is_offset and name == self.partition.last_found and name.isdigit()
 
     def _removable(self, name: str) -> int:
         """Returns the offset of the record that a name leads to. Raises NoSuchName, OffsetNotFound
-        or Forbidden."""
+        or NotPermitted."""
         if self._was_just_found(name):
-            self.partition.found_last = ""
+            self.partition.last_found = ""
             return int(name)
         if name in self.links:
             return int(self.link(name).target())
@@ -142,10 +142,10 @@ class OffsetDirectory(MemberDirectory):
         """Returns the node of one of `links`."""
         return RecordLink(self.partition, self.links[name])
 
-    def child_is_near(self, name: str) -> bool:
-        return name.isdigit()
+    def child_may_block(self, name: str) -> bool:
+        return not name.isdigit()
 
-    def runs(self, start: int) -> Iterator[DirEntryRun]:
+    def readdir(self, start: int) -> Iterator[DirEntryRun]:
         offset = max(start - _OFFSETS_FROM, 0)
         has_links = start >= _OFFSETS_FROM
         for columns in self._columns(offset):
@@ -154,9 +154,9 @@ class OffsetDirectory(MemberDirectory):
                 has_links = True
             yield from self._records(columns)
 
-    def listing(self) -> Listing:
+    def opendir(self) -> Readdir:
         end = self.partition.bound(self.partition.view()) + _OFFSETS_FROM
-        return partial(ending_at, end, self.runs)
+        return partial(readdir_until, end, self.readdir)
 
     def between(self, since: int | None, until: int | None) -> Iterator[DirEntryRun]:
         """Yields the records from the first at or after `since` up to the first at or after
@@ -167,9 +167,9 @@ class OffsetDirectory(MemberDirectory):
             return
         start = low + _OFFSETS_FROM
         if high is None:
-            yield from self.runs(start)
+            yield from self.readdir(start)
         elif low < high:
-            yield from ending_at(high + _OFFSETS_FROM, self.runs, start)
+            yield from readdir_until(high + _OFFSETS_FROM, self.readdir, start)
 
     def matching(self, start: str) -> Iterator[str]:
         """Scans only offsets that begin with `start`, a few at a time."""
@@ -202,7 +202,7 @@ class OffsetDirectory(MemberDirectory):
                     raise
 
     def _links(self, start: int) -> DirEntryRun:
-        rows: list[Row] = [
+        entries: list[DirEntry] = [
             (
                 name.encode(),
                 self.partition.inode(InodeKind.PARTITION, Scope.PARTITION, member),
@@ -210,25 +210,25 @@ class OffsetDirectory(MemberDirectory):
                 0,
                 at,
             )
-            for at, (name, member) in enumerate(self.links.items(), FIRST + 1)
+            for at, (name, member) in enumerate(self.links.items(), FIRST_READDIR_OFFSET + 1)
             if at > start
         ]
-        return DirEntryRun(DirEntries.of(rows), LINK_MODE, NOT_AT_ALL, NOT_AT_ALL)
+        return DirEntryRun(DirEntries.of(entries), LINK_MODE, NOT_AT_ALL, NOT_AT_ALL)
 
     def _records(self, columns: Columns) -> Iterator[DirEntryRun]:
-        for low in range(0, len(columns), _ROWS):
-            high = min(low + _ROWS, len(columns))
+        for low in range(0, len(columns), _MOST_ENTRIES):
+            high = min(low + _MOST_ENTRIES, len(columns))
             offsets = columns.offsets[low:high]
             sizes = np.maximum(columns.spans[low:high, VALUE_SIZE], 0)
-            rows = DirEntries(
+            entries = DirEntries(
                 self.names(columns, low, high),
                 self.inodes(offsets),
                 sizes.tolist(),
                 _mtimes_ns(columns.timestamps[low:high]),
-                _next_starts(offsets),
+                _readdir_offsets(offsets),
             )
-            lifetime = self.partition.lifetime(self.name_lifetime)
-            yield DirEntryRun(rows, self.listed_mode, lifetime, self.listed_lifetime)
+            entry_timeout = self.partition.entry_timeout(self.entry_timeout)
+            yield DirEntryRun(entries, self.listed_mode, entry_timeout, self.listed_attr_timeout)
 
     def names(self, columns: Columns, low: int, high: int) -> list[bytes]:
         """Returns the names of rows [low, high)."""
@@ -272,7 +272,7 @@ def _mtimes_ns(timestamps: Int64s) -> list[int]:
     return nanoseconds
 
 
-def _next_starts(offsets: Int64s) -> Sequence[int]:
+def _readdir_offsets(offsets: Int64s) -> Sequence[int]:
     return _numbers(np.minimum(offsets, MAX_OFFSET - _OFFSETS_FROM - 1) + (_OFFSETS_FROM + 1))
 
 

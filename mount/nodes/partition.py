@@ -10,7 +10,7 @@ from kafkafs.storage.errors import UnknownPartition
 
 from ..catalog import Catalog
 from ..documents.status import partition_status, partition_why
-from ..node import Attributes, DirEntryRun, Node, directory_attributes, missing, rows_of
+from ..node import Attributes, DirEntryRun, Node, directory_attributes, entries_of, missing
 from ..partition import MountedPartition
 from ..vfs.errnos import Stale
 from . import append, compacted
@@ -80,12 +80,12 @@ class PartitionDirectory(FixedDirectory):
             raise missing(name, self.partition.name, self._names())
         return member_node(self.catalog, self.partition, member)
 
-    def child_is_near(self, name: str) -> bool:
-        return self.partition.is_known
+    def child_may_block(self, name: str) -> bool:
+        return not self.partition.has_view
 
-    def runs(self, start: int) -> Iterator[DirEntryRun]:
+    def readdir(self, start: int) -> Iterator[DirEntryRun]:
         nodes = ((name, self.child(name)) for name in self._names())
-        return rows_of(nodes, start)
+        return entries_of(nodes, start)
 
 
 def member_node(catalog: Catalog, partition: MountedPartition, member: Member) -> Node:

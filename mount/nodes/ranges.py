@@ -17,18 +17,18 @@ from ..catalog import Catalog
 from ..node import (
     DIRECTORY_MODE,
     FILE_MODE,
-    FIRST,
+    FIRST_READDIR_OFFSET,
     LISTING_BLOCK,
     STREAM_BLOCK,
     UNKNOWN_SIZE,
     Attributes,
     DirEntries,
+    DirEntry,
     DirEntryRun,
     File,
-    Listing,
-    Row,
+    Readdir,
     directory_attributes,
-    ending_at,
+    readdir_until,
 )
 from ..partition import MountedPartition, Scope
 from ..streams.copies import CopyWriter
@@ -44,8 +44,8 @@ from ..streams.ranges import (
 from ..streams.streams import StreamPiece
 from ..vfs.errnos import NoSuchName, NoSuchRange
 from ..vfs.handles import Handle
-from ..vfs.lifetimes import BRIEFLY, FOR_EVER, NOT_AT_ALL
 from ..vfs.pending import Pending
+from ..vfs.timeouts import BRIEFLY, FOR_EVER, NOT_AT_ALL
 from .member import FixedDirectory, Member, MemberDirectory, member_inode
 from .stream import ARROW_END, FIELDS, FORMATS, LinesSource, PartitionSource, arrow_schema
 
@@ -63,8 +63,8 @@ NAMES: Final = {
     "records.parquet": RangeMember.RECORDS_PARQUET,
 }
 _NAME: Final = re.compile(r"([0-9]+)-([0-9]+)")
-# Number of names listed at a time.
-_ROWS: Final = 1024
+# Number of entries made at a time.
+_MOST_ENTRIES: Final = 1024
 _PARQUET_CODEC: Final = "zstd"
 
 
@@ -80,36 +80,39 @@ class RangesDirectory(FixedDirectory, MemberDirectory):
     def child(self, name: str) -> RangeDirectory:
         return RangeDirectory(self.catalog, named_range(self.partition, name))
 
-    def listing(self) -> Listing:
+    def opendir(self) -> Readdir:
         """Returns a listing that ends with what is served now."""
-        end = _place_behind(self.partition.bound(self.partition.view()))
-        return partial(ending_at, end, self.runs)
+        end = _readdir_offset_after(self.partition.bound(self.partition.view()))
+        return partial(readdir_until, end, self.readdir)
 
-    def runs(self, start: int) -> Iterator[DirEntryRun]:
-        """Yields rows that end in the range's last offset + 1, after the places of `.` and `..`."""
+    def readdir(self, start: int) -> Iterator[DirEntryRun]:
+        """Yields the ranges; the readdir offsets are those of the last records + 1, after those of
+        `.` and `..`."""
         seen = self.partition.seen()
         version = seen.versions.of(Scope.FILES)
-        rows: list[Row] = []
+        entries: list[DirEntry] = []
         for first, last in segment_ranges(self.partition, seen.view):
-            if _place_behind(last) <= start:
+            if _readdir_offset_after(last) <= start:
                 continue
             range_ = Range(self.partition, version, first, last)
             inode = self._ranges.inode(range_, RangeMember.DIRECTORY)
-            mtime_ns = range_.mtime_ns(seen.view)
-            rows.append((range_.name.encode(), inode, 0, mtime_ns, _place_behind(last)))
-            if len(rows) == _ROWS:
-                yield self._run(rows)
-                rows = []
-        if rows:
-            yield self._run(rows)
+            after = _readdir_offset_after(last)
+            entries.append((range_.name.encode(), inode, 0, range_.mtime_ns(seen.view), after))
+            if len(entries) == _MOST_ENTRIES:
+                yield self._run(entries)
+                entries = []
+        if entries:
+            yield self._run(entries)
 
-    def _run(self, rows: list[Row]) -> DirEntryRun:
-        lifetime = self.partition.lifetime(BRIEFLY)
-        return DirEntryRun(DirEntries.of(rows), DIRECTORY_MODE, lifetime, BRIEFLY, LISTING_BLOCK)
+    def _run(self, entries: list[DirEntry]) -> DirEntryRun:
+        entry_timeout = self.partition.entry_timeout(BRIEFLY)
+        return DirEntryRun(
+            DirEntries.of(entries), DIRECTORY_MODE, entry_timeout, BRIEFLY, LISTING_BLOCK
+        )
 
 
-def _place_behind(offset: int) -> int:
-    return min(offset + 1 + FIRST, MAX_OFFSET)
+def _readdir_offset_after(offset: int) -> int:
+    return min(offset + 1 + FIRST_READDIR_OFFSET, MAX_OFFSET)
 
 
 def segment_ranges(partition: MountedPartition, view: View) -> Iterator[tuple[int, int]]:
@@ -159,9 +162,9 @@ class RangeDirectory(FixedDirectory):
             raise NoSuchName(name)
         return RangeFile(self._ranges, self.range, NAMES[name])
 
-    def runs(self, start: int) -> Iterator[DirEntryRun]:
+    def readdir(self, start: int) -> Iterator[DirEntryRun]:
         """Lists the files without reading records: unknown sizes are left out."""
-        for at, name in enumerate(NAMES, FIRST):
+        for at, name in enumerate(NAMES, FIRST_READDIR_OFFSET):
             if at >= start:
                 yield self.child(name).listed(name, at + 1)
 
@@ -187,20 +190,20 @@ class RangeFile(File):
         found = self._measured
         if found is None:
             self._measured = found = self._ranges.measured(self._key, self._content)
-        lifetime = self.partition.lifetime(BRIEFLY)
+        entry_timeout = self.partition.entry_timeout(BRIEFLY)
         return Attributes(
-            self.inode, FILE_MODE, found.size, found.mtime_ns, lifetime, FOR_EVER, STREAM_BLOCK
+            self.inode, FILE_MODE, found.size, found.mtime_ns, entry_timeout, FOR_EVER, STREAM_BLOCK
         )
 
-    def listed(self, name: str, next_start: int) -> DirEntryRun:
-        """Returns the file's row in a listing, with its size if that is known."""
+    def listed(self, name: str, readdir_offset: int) -> DirEntryRun:
+        """Returns the file's directory entry, with its size if that is known."""
         found = self._ranges.at_hand(self._key)
-        size, mtime_ns, name_lifetime, lifetime = UNKNOWN_SIZE, 0, NOT_AT_ALL, NOT_AT_ALL
+        size, mtime_ns, entry_timeout, attr_timeout = UNKNOWN_SIZE, 0, NOT_AT_ALL, NOT_AT_ALL
         if found is not None:
             size, mtime_ns = found.size, found.mtime_ns
-            name_lifetime, lifetime = self.partition.lifetime(BRIEFLY), FOR_EVER
-        rows = DirEntries.of([(name.encode(), self.inode, size, mtime_ns, next_start)])
-        return DirEntryRun(rows, FILE_MODE, name_lifetime, lifetime, STREAM_BLOCK)
+            entry_timeout, attr_timeout = self.partition.entry_timeout(BRIEFLY), FOR_EVER
+        entries = DirEntries.of([(name.encode(), self.inode, size, mtime_ns, readdir_offset)])
+        return DirEntryRun(entries, FILE_MODE, entry_timeout, attr_timeout, STREAM_BLOCK)
 
     def open(self, *, waits: bool = True) -> Handle:
         self.attributes()

@@ -17,7 +17,7 @@ from ..partition import MountedPartition, Scope
 from ..vfs import render
 from ..vfs.handles import BytesHandle, Handle
 from ..vfs.inodes import InodeKind
-from ..vfs.lifetimes import FOR_EVER
+from ..vfs.timeouts import FOR_EVER
 
 # A file of up to this size is kept in its node, so that an open() after a lookup() is instant.
 _KEPT_BYTES: Final = 2048
@@ -66,7 +66,7 @@ def mtime_ns(timestamp: int) -> int:
 class RecordFile(File):
     """Base of the three files of a record. Bytes and attributes never change.
 
-    `name_lifetime`: how many seconds the name may be cached. A name other than the listed one is
+    `entry_timeout`: how many seconds the name may be cached. A name other than the listed one is
     cached only briefly, because it could not be invalidated.
     """
 
@@ -75,7 +75,7 @@ class RecordFile(File):
     scope = Scope.RECORDS
 
     def __init__(
-        self, partition: MountedPartition, offset: int, name_lifetime: float = FOR_EVER
+        self, partition: MountedPartition, offset: int, entry_timeout: float = FOR_EVER
     ) -> None:
         """Raises OffsetNotFound, or CorruptError if the record's batch is damaged."""
         self.partition = partition
@@ -84,7 +84,7 @@ class RecordFile(File):
         self.mtime_ns = mtime_ns(timestamp)
         # computed last: finding the record may have seen a newer view with other numbers
         self.inode = partition.inode(self.kind, self.scope, offset)
-        self.name_lifetime = name_lifetime
+        self.entry_timeout = entry_timeout
 
     @property
     def name(self) -> str:
@@ -118,10 +118,10 @@ class RecordFile(File):
 
     def attributes(self) -> Attributes:
         return Attributes(
-            self.inode, FILE_MODE, self.size, self.mtime_ns, self.name_lifetime, FOR_EVER
+            self.inode, FILE_MODE, self.size, self.mtime_ns, self.entry_timeout, FOR_EVER
         )
 
-    def still_holds(self) -> bool:
+    def revalidate(self) -> bool:
         seen = self.partition.last_seen
         return seen is not None and seen.losses == self._losses
 

@@ -20,12 +20,20 @@ from kafkafs.storage.format.files.names import (
 )
 
 from ..catalog import Catalog
-from ..node import FILE_MODE, FIRST, Attributes, DirEntryRun, File, Listing, rows_at
+from ..node import (
+    FILE_MODE,
+    FIRST_READDIR_OFFSET,
+    Attributes,
+    DirEntryRun,
+    File,
+    Readdir,
+    entries_at,
+)
 from ..partition import MountedPartition, Scope
 from ..vfs.errnos import Busy, NoSuchName, NotPermitted, Stale
 from ..vfs.handles import FileHandle, Handle
 from ..vfs.inodes import NUMBER_MASK, Inode, InodeKind, segment_file_name, segment_kind
-from ..vfs.lifetimes import BRIEFLY, FOR_EVER, NOT_AT_ALL
+from ..vfs.timeouts import BRIEFLY, FOR_EVER, NOT_AT_ALL
 from .member import Member, MemberDirectory, RemovedName
 
 # The files whose removal removes their segment.
@@ -57,12 +65,12 @@ class SegmentsDirectory(MemberDirectory):
     def removed(self, name: str, pid: int) -> RemovedName | None:
         return removed_file(self, name, parse_segment_file(name), pid)
 
-    def runs(self, start: int) -> Iterator[DirEntryRun]:
-        return self.listing()(start)
+    def readdir(self, start: int) -> Iterator[DirEntryRun]:
+        return self.opendir()(start)
 
-    def listing(self) -> Listing:
-        """Returns a listing in order of name. A place is an index into the current names, so that
-        none is skipped when files are created or deleted meanwhile."""
+    def opendir(self) -> Readdir:
+        """Returns a listing in order of name. A readdir offset is an index into the current names,
+        so that none is skipped when files are created or deleted meanwhile."""
         entries = self.partition.log.directory.list()
         return partial(self._runs_of, sorted(entry.name for entry in entries if entry.is_file))
 
@@ -73,10 +81,10 @@ class SegmentsDirectory(MemberDirectory):
         found = statuses(self.partition, names)
         nodes = (
             (at, name, SegmentFile(self.partition, name, found[name], losses))
-            for at, name in enumerate(names, FIRST)
+            for at, name in enumerate(names, FIRST_READDIR_OFFSET)
             if name in found
         )
-        yield from rows_at(nodes, start)
+        yield from entries_at(nodes, start)
 
 
 def status(partition: MountedPartition, name: str) -> os.stat_result:
@@ -118,7 +126,7 @@ def statuses(partition: MountedPartition, names: Sequence[str]) -> Mapping[str, 
 
 
 def _end_of_segment(partition: MountedPartition, name: str) -> int:
-    """Returns the base offset of the segment after that of a file. Raises Forbidden if it is not
+    """Returns the base offset of the segment after that of a file. Raises NotPermitted if it is not
     one of a segment's three files, Busy if it belongs to the active segment."""
     parsed = parse_segment_file(name)
     if parsed is None or parsed.kind not in _REMOVABLE or parsed.state is not FileState.LIVE:
@@ -145,7 +153,7 @@ class SegmentFile(File):
         self.inode = _inode(partition, name)
         self._losses = losses
 
-    def still_holds(self) -> bool:
+    def revalidate(self) -> bool:
         return self._losses == self.partition.losses
 
     @property
@@ -155,9 +163,9 @@ class SegmentFile(File):
     def attributes(self) -> Attributes:
         size, mtime_ns = self.status.st_size, self.status.st_mtime_ns
         is_final = _is_final(self.partition, self.name)
-        name_lifetime = self.partition.lifetime(FOR_EVER if is_final else BRIEFLY)
-        lifetime = FOR_EVER if is_final else NOT_AT_ALL
-        return Attributes(self.inode, FILE_MODE, size, mtime_ns, name_lifetime, lifetime)
+        entry_timeout = self.partition.entry_timeout(FOR_EVER if is_final else BRIEFLY)
+        attr_timeout = FOR_EVER if is_final else NOT_AT_ALL
+        return Attributes(self.inode, FILE_MODE, size, mtime_ns, entry_timeout, attr_timeout)
 
     def open(self, *, waits: bool = True) -> Handle:
         try:

@@ -9,18 +9,11 @@ from typing import Final
 
 from ..control.conversation import Control, Row, Work
 from ..monitoring.recent_log import LogHandle, RecentLog
-from ..node import (
-    FILE_MODE,
-    AttributeChanges,
-    Attributes,
-    File,
-    FixedFile,
-    stream_attributes,
-)
+from ..node import FILE_MODE, AttributeChanges, Attributes, File, FixedFile, stream_attributes
 from ..vfs import render
 from ..vfs.contents import Contents
 from ..vfs.handles import BytesHandle, Handle
-from ..vfs.lifetimes import BRIEFLY, NOT_AT_ALL
+from ..vfs.timeouts import BRIEFLY, NOT_AT_ALL
 from ..vfs.write_handle import WriteHandle
 from ..writes.scratch import ScratchFile, ScratchFiles, ScratchHandle
 from ..writes.topic_settings import SettingsHandle, TopicSettingsFile
@@ -47,7 +40,7 @@ class ComputedFile(File):
         self._compute = compute
 
     def attributes(self) -> Attributes:
-        return stream_attributes(self.inode, self._mtime_ns, name_lifetime=NOT_AT_ALL)
+        return stream_attributes(self.inode, self._mtime_ns, entry_timeout=NOT_AT_ALL)
 
     def fixed(self) -> Document:
         data = self._compute()

@@ -39,7 +39,7 @@ from ..streams.stream_index import MeasuredPart, Part, StreamIndex
 from ..streams.streams import StreamHandle, StreamPiece
 from ..vfs.errnos import Stale
 from ..vfs.handles import Data, Handle
-from ..vfs.lifetimes import BRIEFLY, NOT_AT_ALL
+from ..vfs.timeouts import BRIEFLY, NOT_AT_ALL
 from .member import Member, changed_ns, member_inode
 
 Render = Callable[[Columns, str, int], Data]
@@ -214,8 +214,8 @@ class StreamFile(MeasuredFile):
 def measured_attributes(inode: int, size: StreamSize, mtime_ns: int) -> Attributes:
     """Returns a stream's attributes, with its size or a bound that programs will rely on."""
     bytes_ = size.report()
-    lifetime = NOT_AT_ALL if size.exact is None else BRIEFLY
-    return Attributes(inode, FILE_MODE, bytes_, mtime_ns, NOT_AT_ALL, lifetime, STREAM_BLOCK)
+    attr_timeout = NOT_AT_ALL if size.exact is None else BRIEFLY
+    return Attributes(inode, FILE_MODE, bytes_, mtime_ns, NOT_AT_ALL, attr_timeout, STREAM_BLOCK)
 
 
 def pinned(view: View) -> View:

@@ -12,24 +12,25 @@ from kafkafs.storage.format.layout import MAX_OFFSET
 from kafkafs.storage.log.read.view import View
 
 from ..node import (
-    FIRST,
+    FIRST_READDIR_OFFSET,
     LINK_MODE,
     Attributes,
     DirEntries,
+    DirEntry,
     DirEntryRun,
     Link,
-    Listing,
-    Row,
-    ending_at,
+    Readdir,
     link_attributes,
+    readdir_until,
 )
 from ..partition import MountedPartition, Scope
 from ..vfs.errnos import NoSuchName
 from ..vfs.inodes import InodeKind
-from ..vfs.lifetimes import NOT_AT_ALL
+from ..vfs.timeouts import NOT_AT_ALL
 from .member import Member, MemberDirectory, RemovedName
 
-_ROWS: Final = 4096
+# Number of entries made at a time, which bounds the memory of a listing.
+_MOST_ENTRIES: Final = 4096
 
 
 class TimeDirectory(MemberDirectory):
@@ -59,30 +60,30 @@ class TimeDirectory(MemberDirectory):
             return None
         return RemovedName(self.partition)
 
-    def child_is_near(self, name: str) -> bool:
-        return False
+    def child_may_block(self, name: str) -> bool:
+        return True
 
-    def listing(self) -> Listing:
+    def opendir(self) -> Readdir:
         """Returns a listing that ends with the current latest time; otherwise it might not end."""
-        end = _place_behind(self.partition.view().max_timestamp)
-        return partial(ending_at, end, self.runs)
+        end = _readdir_offset_after(self.partition.view().max_timestamp)
+        return partial(readdir_until, end, self.readdir)
 
-    def runs(self, start: int) -> Iterator[DirEntryRun]:
-        """Yields rows that end in the time + 1, after the places of `.` and `..`."""
+    def readdir(self, start: int) -> Iterator[DirEntryRun]:
+        """Yields the times; the readdir offsets are the times + 1, after those of `.` and `..`."""
         partition = self.partition
         view = partition.view()
         latest = _latest_served(partition, view)
-        after = max(start - FIRST, 0) - 1
-        rows: list[Row] = []
+        after = max(start - FIRST_READDIR_OFFSET, 0) - 1
+        entries: list[DirEntry] = []
         for timestamp in _indexed(view, after, latest):
             inode = partition.inode(InodeKind.TIME, Scope.PARTITION, timestamp)
-            next_start = _place_behind(timestamp)
-            rows.append((b"%d" % timestamp, inode, 0, timestamp * 1_000_000, next_start))
-            if len(rows) == _ROWS:
-                yield DirEntryRun(DirEntries.of(rows), LINK_MODE, NOT_AT_ALL, NOT_AT_ALL)
-                rows = []
-        if rows:
-            yield DirEntryRun(DirEntries.of(rows), LINK_MODE, NOT_AT_ALL, NOT_AT_ALL)
+            readdir_offset = _readdir_offset_after(timestamp)
+            entries.append((b"%d" % timestamp, inode, 0, timestamp * 1_000_000, readdir_offset))
+            if len(entries) == _MOST_ENTRIES:
+                yield DirEntryRun(DirEntries.of(entries), LINK_MODE, NOT_AT_ALL, NOT_AT_ALL)
+                entries = []
+        if entries:
+            yield DirEntryRun(DirEntries.of(entries), LINK_MODE, NOT_AT_ALL, NOT_AT_ALL)
 
 
 def _timestamp(name: str) -> int:
@@ -100,14 +101,15 @@ def _none_since(partition: MountedPartition, name: str, timestamp: int) -> NoSuc
         latest = _latest_served(partition, partition.view())
         if latest < 0:
             return f"no record of {partition.name} has a timestamp"
-        wanted = f"no record of {partition.name} has a timestamp of {time_text(timestamp)} or later"
-        return f"{wanted}; the last is {time_text(latest)}"
+        since = time_text(timestamp)
+        missing = f"no record of {partition.name} has a timestamp of {since} or later"
+        return f"{missing}; the last is {time_text(latest)}"
 
     return NoSuchName(name, why)
 
 
-def _place_behind(timestamp: int) -> int:
-    return min(timestamp + 1 + FIRST, MAX_OFFSET)
+def _readdir_offset_after(timestamp: int) -> int:
+    return min(timestamp + 1 + FIRST_READDIR_OFFSET, MAX_OFFSET)
 
 
 def _indexed(view: View, after: int, latest: int) -> Iterator[int]:

@@ -17,8 +17,8 @@ from ..node import (
     File,
     Node,
     directory_attributes,
+    entries_of,
     missing,
-    rows_of,
 )
 from ..vfs import render
 from ..vfs.errnos import NoSuchName, NotPermitted, Stale
@@ -36,7 +36,7 @@ DELETED = "deleted"
 
 
 class Top(IntEnum):
-    """The `number` in an inode number of Kind.TOP; the kernel prescribes that of the root."""
+    """The `number` in an inode number of InodeKind.TOP; the kernel prescribes that of the root."""
 
     ROOT = ROOT
     ABOUT = 2
@@ -96,10 +96,10 @@ class RootDirectory(DirectoryNode):
         if isinstance(directory, TopicDirectory):
             directory.remove_topic()
 
-    def runs(self, start: int) -> Iterator[DirEntryRun]:
+    def readdir(self, start: int) -> Iterator[DirEntryRun]:
         topics = self._catalog.topics()
         names = (ABOUT, *topics)
-        return rows_of(((name, self._listed(name)) for name in names), start)
+        return entries_of(((name, self._listed(name)) for name in names), start)
 
     def _listed(self, name: str) -> DirectoryNode:
         """Returns the node of a listed name, without checking again that it exists."""
@@ -143,8 +143,8 @@ class AboutDirectory(DirectoryNode):
         inode = pack(InodeKind.TOP, 0, number)
         return ComputedFile(catalog.contents, inode, catalog.started_ns, compute)
 
-    def runs(self, start: int) -> Iterator[DirEntryRun]:
-        return rows_of(((name, self.child(name)) for name in self._names()), start)
+    def readdir(self, start: int) -> Iterator[DirEntryRun]:
+        return entries_of(((name, self.child(name)) for name in self._names()), start)
 
     def _names(self) -> list[str]:
         changes = self._catalog.changes
@@ -152,7 +152,7 @@ class AboutDirectory(DirectoryNode):
 
 
 def top_node(catalog: Catalog, number: int) -> Node:
-    """Returns the node of an inode number of Kind.TOP. Raises Stale if there is none."""
+    """Returns the node of an inode number of InodeKind.TOP. Raises Stale if there is none."""
     if number == Top.ROOT:
         return RootDirectory(catalog)
     about = AboutDirectory(catalog)

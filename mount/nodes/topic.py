@@ -12,15 +12,15 @@ from kafkafs.storage.format.layout import MAX_INT32
 
 from ..catalog import Catalog
 from ..node import (
-    FIRST,
+    FIRST_READDIR_OFFSET,
     Attributes,
     DirectoryNode,
     DirEntryRun,
     File,
     Node,
     directory_attributes,
-    rows_at,
-    rows_of,
+    entries_at,
+    entries_of,
 )
 from ..partition import MountedPartition
 from ..vfs import render
@@ -37,8 +37,8 @@ from .small_files import ComputedFile, ScratchNode, SettingsNode
 SETTINGS = "config.properties"
 DIRECTORY_NUMBER, SETTINGS_NUMBER = range(2)
 
-# Places in the listing of a topic that can be changed, chosen so that a listing in progress can
-# continue after additions and removals: partitions by number, then scratch files, then configs.
+# Readdir offsets in a topic that can be changed, such that a listing in progress can continue after
+# additions and removals: partitions by number, then scratch files, then configs.
 _SCRATCH_AT: Final = 1 << 32
 _SETTINGS_AT: Final = 1 << 61
 _RENAME_NOREPLACE: Final = 1
@@ -84,8 +84,8 @@ class TopicDirectory(DirectoryNode):
 
         return NoSuchName(name, why)
 
-    def child_is_near(self, name: str) -> bool:
-        return self._changes is None or name != SETTINGS
+    def child_may_block(self, name: str) -> bool:
+        return self._changes is not None and name == SETTINGS
 
     def partition(self, number: int) -> PartitionDirectory:
         """Returns the directory of a partition. Raises NoSuchName."""
@@ -107,11 +107,11 @@ class TopicDirectory(DirectoryNode):
             lambda: render.properties(engine.topic_config(self.name).changed),
         )
 
-    def runs(self, start: int) -> Iterator[DirEntryRun]:
+    def readdir(self, start: int) -> Iterator[DirEntryRun]:
         changes = self._changes
         if changes is None:
-            return rows_of(self._children(), start)
-        return rows_at(self._changeable(changes), start)
+            return entries_of(self._children(), start)
+        return entries_at(self._changeable(changes), start)
 
     def _children(self) -> Iterator[tuple[str, Node]]:
         yield SETTINGS, self.settings()
@@ -119,10 +119,10 @@ class TopicDirectory(DirectoryNode):
             yield str(node.partition.number), node
 
     def _changeable(self, changes: Changes) -> Iterator[tuple[int, str, Node]]:
-        """Yields the names with their places. The configs are last for `rm -r`."""
+        """Yields the names with their readdir offsets. The configs are last for `rm -r`."""
         for node in self._partitions():
             number = node.partition.number
-            yield FIRST + number, str(number), node
+            yield FIRST_READDIR_OFFSET + number, str(number), node
         for name, file in changes.scratch.names(self._place):
             yield _SCRATCH_AT + file.number, name, ScratchNode(changes.scratch, file)
         if self._settings_file(changes).is_there:
@@ -144,7 +144,7 @@ class TopicDirectory(DirectoryNode):
         return self._catalog.changes if self.name != METADATA_TOPIC else None
 
     def _changeable_here(self) -> Changes:
-        """Returns the operations. Raises Forbidden if the topic cannot be changed."""
+        """Returns the operations. Raises NotPermitted if the topic cannot be changed."""
         refuse_quorum(self.name)
         if self._catalog.changes is None:
             raise NotPermitted("nothing can be changed here")
@@ -154,7 +154,7 @@ class TopicDirectory(DirectoryNode):
         return changes.settings_file(self._place, self.name, self._catalog.started_ns)
 
     def remove_topic(self) -> None:
-        """Deletes the topic. Raises NoSuchName, NotEmpty or Forbidden."""
+        """Deletes the topic. Raises NoSuchName, NotEmpty or NotPermitted."""
         changes = self._changeable_here()
         beside = changes.scratch.names(self._place)
         if beside:

@@ -17,7 +17,7 @@ from ..vfs.errnos import Exists, Invalid, NoSuchName, Stale
 from ..vfs.handles import BytesHandle, Handle
 from ..vfs.inodes import Inode, InodeKind
 from ..vfs.key_names import CutName, key_of
-from ..vfs.lifetimes import AT_ONCE, NOT_AT_ALL
+from ..vfs.timeouts import AT_ONCE, NOT_AT_ALL
 from ..writes.changes import Changes
 from .keys import KeyDirectory
 from .record import ValueFile, locate, mtime_ns
@@ -34,7 +34,7 @@ class WritableKeyDirectory(KeyDirectory):
 
     listed_kind = InodeKind.KEYED
     listed_mode = _MODE
-    listed_lifetime = NOT_AT_ALL
+    listed_attr_timeout = NOT_AT_ALL
 
     def __init__(self, catalog: Catalog, partition: MountedPartition, changes: Changes) -> None:
         super().__init__(catalog, partition)
@@ -53,7 +53,7 @@ class WritableKeyDirectory(KeyDirectory):
             return NewKeyFile(self._changes, self.partition, content)
         return WritableKeyFile(self._changes, self.partition, offset)
 
-    def knows(self, name: str) -> bool:
+    def is_cached(self, name: str) -> bool:
         written = self._written(name)
         return written is not None and written.size >= 0
 
@@ -156,8 +156,8 @@ class WritableKeyFile(File):
     def open(self, *, waits: bool = True) -> Handle:
         return BytesHandle(self._record.data(), direct_io=True)
 
-    def opens_near(self, flags: int) -> bool:
-        return self._written is not None and bool(flags & os.O_TRUNC)
+    def open_may_block(self, flags: int) -> bool:
+        return self._written is None or not flags & os.O_TRUNC
 
     def open_writing(self, flags: int) -> KeyHandle:
         from ..writes.key_writing import KeyHandle

@@ -41,8 +41,8 @@ def run_in_background(serve: Callable[[Ready], None], options: MountOptions) -> 
         os.close(reading)
         _be_daemon(serve, options, writing)
     os.close(writing)
-    with os.fdopen(reading, "rb") as told:
-        message = told.read()
+    with os.fdopen(reading, "rb") as pipe:
+        message = pipe.read()
     if message != _READY:
         os.waitpid(child, 0)
         raise MountError(message.decode("utf-8", "replace") or "the daemon exited at once")

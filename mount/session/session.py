@@ -61,7 +61,7 @@ def mount(
 
     def serve(ready: Ready) -> None:
         _raise_file_limit()
-        memory.keep()
+        memory.retain_freed()
         recent_log = log_recent()
         with _signals_as_before(), closing(make_engine(paths)) as engine:
             changes = _begin_changes(engine, options)
@@ -144,7 +144,7 @@ async def _session(tree: Tree, mountpoint: str, options: MountOptions, ready: Re
         try:
             await nursery.start(_end_on_signal, operations, ending)
             nursery.start_soon(operations.watch.run)
-            nursery.start_soon(_tell_when_ready, mountpoint, ready)
+            nursery.start_soon(_call_when_ready, mountpoint, ready)
             await pyfuse3.main(_MIN_TASKS, _MAX_TASKS)
         finally:
             operations.end()
@@ -196,7 +196,7 @@ def _ends_already(number: int, frame: object) -> None:
     logger.info("%s: unmounted already, closing the log directories", name)
 
 
-async def _tell_when_ready(mountpoint: str, ready: Ready) -> None:
+async def _call_when_ready(mountpoint: str, ready: Ready) -> None:
     """Calls `ready` once the mount answers a `stat`."""
     try:
         status = await trio.to_thread.run_sync(os.stat, mountpoint, abandon_on_cancel=True)
@@ -220,13 +220,13 @@ def _read_ahead(device: int) -> None:
 def _kernel_options(tree: Tree, options: MountOptions) -> set[str]:
     source = tree.catalog.engine.log_dirs.dirs[0].path
     source = source.replace("\\", "\\\\").replace(",", "\\,")
-    chosen = {"default_permissions", "subtype=kafkafs", f"fsname={source}"}
-    chosen.update(options.kernel_flags)
+    flags = {"default_permissions", "subtype=kafkafs", f"fsname={source}"}
+    flags.update(options.kernel_flags)
     if not options.writable:
-        chosen.add("ro")
+        flags.add("ro")
     if options.allow_other:
-        chosen.add("allow_other")
-    return chosen
+        flags.add("allow_other")
+    return flags
 
 
 def _raise_file_limit() -> None:

@@ -35,9 +35,9 @@ class TemporaryCopy:
 
     def read(self, position: int, size: int) -> bytes:
         """Returns `size` bytes from `position`, fewer only at the end. Raises OSError."""
-        wanted = max(min(size, self.size - position), 0)
-        data = os.pread(self._fd, wanted, position)
-        if len(data) < wanted:
+        expected = max(min(size, self.size - position), 0)
+        data = os.pread(self._fd, expected, position)
+        if len(data) < expected:
             raise CorruptError("a temporary file became shorter", "", position + len(data))
         return data
 
@@ -67,7 +67,7 @@ class Copies:
 
     def make(self, write: Callable[[CopyWriter], None], check: Callable[[], None]) -> TemporaryCopy:
         """Returns a new copy with the output of `write`, not yet open. Calls `check` before each
-        write. Raises TooLarge if it needs more than `most` bytes, NoRoom if open files leave too
+        write. Raises TooLarge if it needs more than `most` bytes, NoSpace if open files leave too
         little space, and OSError."""
         copy = TemporaryCopy()
         try:
@@ -84,11 +84,11 @@ class Copies:
         if copy.size + size > self.most:
             raise TooLarge(f"it would need more than kafkafs.range.parquet.bytes={self.most}")
         with self._lock:
-            self._make_room(size)
+            self._free_space(size)
             self._size += size
             copy.size += size
 
-    def _make_room(self, size: int) -> None:
+    def _free_space(self, size: int) -> None:
         for idle in [copy for copy in self._kept if not copy.users]:
             if self._size + size <= self.most:
                 return
@@ -96,8 +96,8 @@ class Copies:
         if self._size + size > self.most:
             raise NoSpace(f"other open files use up kafkafs.range.parquet.bytes={self.most}")
 
-    def take(self, copy: TemporaryCopy) -> bool:
-        """Keeps `copy` until `let_go`. Returns False if it was already deleted."""
+    def acquire(self, copy: TemporaryCopy) -> bool:
+        """Keeps `copy` until `release`. Returns False if it was already deleted."""
         with self._lock:
             if copy not in self._kept:
                 return False
@@ -105,7 +105,7 @@ class Copies:
             copy.users += 1
             return True
 
-    def let_go(self, copy: TemporaryCopy) -> None:
+    def release(self, copy: TemporaryCopy) -> None:
         with self._lock:
             copy.users -= 1
 

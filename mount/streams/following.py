@@ -54,7 +54,8 @@ class FollowHandle(Handle):
 
     def read(self, position: int, size: int) -> Data:
         """Returns the next bytes, at least one; `position` is where the last read ended. Returns
-        nothing if the partition was deleted. Raises CorruptError at damage, Idle on a timeout."""
+        nothing if the partition was deleted. Raises CorruptError at damage, ReadInterrupted on a
+        timeout."""
         deadline = time.monotonic() + IDLE_SECONDS
         while (data := self.take(size)) is None:
             if not self.waits:

@@ -85,7 +85,7 @@ class Previews:
     def __init__(self, engine: Engine, clock: Clock) -> None:
         self._engine = engine
         self._clock = clock
-        self._broker = broker_config(engine.settings)
+        self._broker = broker_config(engine.configs)
         self._finding = threading.Lock()  # held while a preview is computed
         self._lock = threading.Lock()  # guards what follows, for lookups only
         self._known: OrderedDict[MountedPartition, Preview] = OrderedDict()

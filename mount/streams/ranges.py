@@ -7,8 +7,8 @@ needs the size (`Ranges.pending`).
 
 Invariants:
 
-1. The bytes of a file follow from its records alone, wherever reading begins: a `Piece` is the same
-   whenever its source is started there.
+1. The bytes of a file follow from its records alone, wherever reading begins: a `StreamPiece` is
+   the same whenever its source is started there.
 2. A file has a size only if every record in it can be read. Damage fails the lookup of the file, or
    the read if the damage appeared later: no read returns fewer bytes than the size promises.
 
@@ -51,7 +51,7 @@ _MEMBER_BITS: Final = 3
 
 
 class RangeMember(IntEnum):
-    """The lowest bits of an inode number of Kind.RANGE."""
+    """The lowest bits of an inode number of InodeKind.RANGE."""
 
     DIRECTORY = 0
     VALUES = 1
@@ -244,7 +244,7 @@ class Ranges:
             return MeasuredRangeFile(copy.size, mtime_ns, Checkpoints(1), copy)
         size, checkpoints = 0, Checkpoints(_MOST_CHECKPOINTS)
         for piece in content.source(range_, view).pieces(-1):
-            self._check_goes_on()
+            self._check_running()
             if isinstance(piece, CorruptError):
                 raise fresh(piece)
             checkpoints.add(size, piece.restart)
@@ -252,9 +252,9 @@ class Ranges:
         return MeasuredRangeFile(size, mtime_ns, checkpoints)
 
     def _copy(self, range_: Range, view: View, content: WrittenFile) -> TemporaryCopy:
-        return self._copies.make(partial(content.write, range_, view), self._check_goes_on)
+        return self._copies.make(partial(content.write, range_, view), self._check_running)
 
-    def _check_goes_on(self) -> None:
+    def _check_running(self) -> None:
         if self._is_ending:
             raise Ending
 
@@ -270,7 +270,7 @@ class Ranges:
         if isinstance(content, Streamed):
             return RangeHandle(range_, content.source(range_, view), found)
         with self._finder(key):
-            while found.copy is None or not self._copies.take(found.copy):
+            while found.copy is None or not self._copies.acquire(found.copy):
                 copy = self._copy(range_, view, content)
                 if copy.size != found.size:
                     what = f"range {range_.name} has other bytes than before"
@@ -290,11 +290,11 @@ class RangeHandle(StreamHandle):
         self._measured = measured  # stays known while the file is open
 
     def at_hand(self, position: int, size: int) -> Data | None:
-        wanted = min(size, self._measured.size - position)
-        if wanted <= 0:
+        served = min(size, self._measured.size - position)
+        if served <= 0:
             return b""
-        data = super().at_hand(position, wanted)
-        if data is not None and memoryview(data).nbytes < wanted:
+        data = super().at_hand(position, served)
+        if data is not None and memoryview(data).nbytes < served:
             # The kernel and every program would take it for the end of the file.
             what = f"range {self._range.name} ends before its size of {self._measured.size} bytes"
             raise CorruptError(what, self._range.partition.log.path)
@@ -305,7 +305,7 @@ class CopyHandle(Handle):
     """An open file with the content of a temporary file. Any number of threads may read."""
 
     def __init__(self, copies: Copies, measured: MeasuredRangeFile, copy: TemporaryCopy) -> None:
-        """`copy` must have been taken; `close` releases it."""
+        """`copy` must have been acquired; `close` releases it."""
         self._copies = copies
         self._measured = measured  # stays known while the file is open
         self._copy = copy
@@ -314,4 +314,4 @@ class CopyHandle(Handle):
         return self._copy.read(position, size)
 
     def close(self) -> None:
-        self._copies.let_go(self._copy)
+        self._copies.release(self._copy)

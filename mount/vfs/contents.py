@@ -18,7 +18,7 @@ from typing import Final, Generic, Protocol, TypeVar
 from .errnos import Stale
 from .inodes import InodeKind, pack
 
-#: The place of all these files in an inode number of Kind.TOP.
+#: The place of all these files in an inode number of InodeKind.TOP.
 CONTENT_PLACE: Final = 1
 _MOST_FILES: Final = 4096
 _MOST_BYTES: Final = 16 << 20

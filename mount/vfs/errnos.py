@@ -4,22 +4,23 @@ TreeError
 ├── NoSuchName       lookup: the directory has no such name
 │   └── NoSuchRange  … because no such range of offsets is served
 ├── NoSuchAttribute  getxattr: the node has no such extended attribute
-├── WrongKind        a node of another kind is needed: a directory, a file or a link
+├── NotADirectory    a directory is needed, but the node is a file or a link
+├── IsADirectory     a file is needed, but the node is a directory
 ├── Stale            by inode number: the object was deleted or replaced
-├── Idle             following: no record arrived within a second
+├── ReadInterrupted  following: no record arrived within a second
 ├── Ending           waiting for long work: the mount is shutting down
 ├── PastEnd          a read past the end of a stream whose size was not known
 ├── Outgrown         a read up to the reported size of a stream that is longer
-├── Interrupted      a read up to damage, possibly made by the page cache
+├── DamageAhead      a read up to damage, possibly made by the page cache
 ├── WouldBlock       following with O_NONBLOCK: no record yet
 ├── ReadOnly         a change through a read-only mount
-├── Forbidden        a change that no writable mount allows: to history, or what derives from it
+├── NotPermitted     a change that no writable mount allows: to history, or what derives from it
 ├── Busy             removal of a file in use: the active segment
 ├── NotEmpty         removal of a directory that still holds records
 ├── Exists           creation of a name that exists
-├── Invalid          a write that cannot be parsed or is not allowed
+├── Invalid          an argument, or data of a write, that is malformed or not allowed here
 ├── TooLarge         a write of more than one record, or one file here, can hold
-├── NoRoom           more files than a mount keeps in memory
+├── NoSpace          more files than a mount keeps in memory
 ├── NameTooLong      lookup: longer than any name in a file system here
 └── TooManyInodes    more topics, partitions and cleanings than inode numbers can encode
 """
@@ -69,8 +70,12 @@ class NoSuchAttribute(TreeError):
     """A node has no extended attribute of that name."""
 
 
-class WrongKind(TreeError):
-    """A node was used as another kind of node."""
+class NotADirectory(TreeError):
+    """A file or link was used as a directory."""
+
+
+class IsADirectory(TreeError):
+    """A directory was used as a file."""
 
 
 class Stale(TreeError):
@@ -96,7 +101,7 @@ class PastEnd(TreeError):
 
 
 class Outgrown(TreeError):
-    """A read reached the bound that was reported for a stream, and the stream goes on: a program
+    """A read reached the bound that was reported for a stream, but the stream is longer: a program
     that relies on the bound would lose the rest."""
 
     def __init__(self, name: str, bound: int) -> None:
@@ -106,7 +111,7 @@ class Outgrown(TreeError):
         )
 
 
-class Interrupted(TreeError):
+class DamageAhead(TreeError):
     """A read up to damage, which the program should repeat."""
 
 
@@ -135,7 +140,7 @@ class Exists(TreeError):
 
 
 class Invalid(TreeError):
-    """The written data is not accepted; `str()` is the reason."""
+    """An argument or the written data is not accepted; `str()` is the reason."""
 
 
 class TooLarge(TreeError):
@@ -160,13 +165,14 @@ ERRNOS: Final[dict[type[Exception], int]] = {
     NoSuchName: errno.ENOENT,
     NoSuchRange: errno.ENOENT,
     NoSuchAttribute: errno.ENODATA,
-    WrongKind: errno.EINVAL,
+    NotADirectory: errno.ENOTDIR,
+    IsADirectory: errno.EISDIR,
     Stale: errno.ESTALE,
     ReadInterrupted: errno.EINTR,
     Ending: errno.EINTR,
     PastEnd: errno.EIO,
     Outgrown: errno.EIO,
-    Interrupted: errno.EINTR,
+    DamageAhead: errno.EINTR,
     WouldBlock: errno.EAGAIN,
     ReadOnly: errno.EROFS,
     NotPermitted: errno.EPERM,
@@ -183,7 +189,7 @@ ERRNOS: Final[dict[type[Exception], int]] = {
     errors.LogDirLocked: errno.EBUSY,
     errors.LogDirOffline: errno.EIO,
     errors.NotClosed: errno.EIO,
-    errors.SettingsStay: errno.ENOSPC,
+    errors.ConfigsNotRemoved: errno.ENOSPC,
     errors.ConfigError: errno.EINVAL,
     errors.UnknownTopic: errno.ENOENT,
     errors.UnknownPartition: errno.ENOENT,

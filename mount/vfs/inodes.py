@@ -18,7 +18,7 @@ places are used: that takes a thousand partitions, viewed after each of four tho
 
 The kernel caches the content of an inode, some of it forever. So an object whose bytes may change
 needs a new number: a partition deleted and created again, a log truncated by a follower, the files
-of a segment that the cleaner replaced. `Place.version` counts these.
+of a segment that the cleaner replaced. `InodePlace.version` counts these.
 """
 
 from __future__ import annotations

@@ -16,16 +16,16 @@ class WriteHandle(Handle):
 
     direct_io = True
     keep_cache = False
-    #: Whether writing needs only memory.
-    writes_near = False
+    #: False if writing needs only memory.
+    write_may_block = True
 
-    def writes_soon(self, size: int) -> bool:
+    def write_is_quick(self, size: int) -> bool:
         """Returns whether writing `size` bytes now is expected to take at most a millisecond or
         two: it needs memory and pages, and waits for no other thread."""
         return False
 
     def read(self, position: int, size: int) -> Data:
-        """Raises Forbidden unless a subclass allows reading."""
+        """Raises NotPermitted unless a subclass allows reading."""
         raise NotPermitted("it can only be written")
 
     @abstractmethod
@@ -42,9 +42,9 @@ class WriteHandle(Handle):
         return True
 
     @property
-    def flushes_near(self) -> bool:
-        """Whether `flush` only writes into pages, without waiting for another thread."""
-        return False
+    def flush_may_block(self) -> bool:
+        """False if `flush` only writes into pages, without waiting for another thread."""
+        return True
 
     @property
     def closes(self) -> bool:

@@ -60,7 +60,7 @@ class AppendHandle(WriteHandle):
         self._refuse_long()
         return len(data)
 
-    def writes_soon(self, size: int) -> bool:
+    def write_is_quick(self, size: int) -> bool:
         """Returns whether a write of `size` bytes is quick, assuming one record per byte. Whether a
         record is recent is known only after parsing."""
         most = size + len(self._rest)

@@ -35,16 +35,16 @@ class RecordDeletions:
 
     def delete_below(self, partition: MountedPartition, offset: int, name: str, pid: int) -> None:
         """Raises the log start offset to at least `offset`, because process `pid` removed `name`.
-        Raises Forbidden, PolicyViolation or LogDirOffline."""
+        Raises NotPermitted, PolicyViolation or LogDirOffline."""
         writer = self._writer(partition)
         first_base, start = writer.first_base_offset, writer.start_offset
         writer.delete_records(offset)
         self._names.note(partition, pid, name, first_base, start, offset)
         self._settling.soon((partition.topic, partition.number))
 
-    def is_near(self, partition: MountedPartition) -> bool:
-        """Returns whether `delete_below` would change only memory and wait for nothing."""
-        return self._writer(partition).is_idle
+    def may_block(self, partition: MountedPartition) -> bool:
+        """Returns False if `delete_below` would change only memory and wait for nothing."""
+        return not self._writer(partition).is_idle
 
     def _writer(self, partition: MountedPartition) -> LogWriter:
         try:
@@ -97,7 +97,7 @@ class RecordDeletions:
     # -- removed directories that still exist ---------------------------------------------------
 
     def bury(self, inode: int) -> None:
-        """Gives a directory a new inode generation under the same number: the kernel was told that
+        """Gives a directory a new inode generation under the same number: the kernel knows that
         it was removed, and never forgets that of an inode."""
         self._generations[inode] = self.generation(inode) + 1
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _Append = Callable[[bytes | None], object]
 
 # A value of up to this many bytes is appended by the event loop itself, if that does not block.
-_NEAR_BYTES: Final = 1 << 14
+_SMALL_BYTES: Final = 1 << 14
 
 
 class KeyContent:
@@ -110,9 +110,9 @@ class KeyContent:
         return self._is_bare
 
     @property
-    def is_near(self) -> bool:
-        """Whether it is small and is not being appended right now."""
-        return len(self._data) <= _NEAR_BYTES and not self._appending.locked()
+    def append_may_block(self) -> bool:
+        """Whether it is large or is being appended right now."""
+        return len(self._data) > _SMALL_BYTES or self._appending.locked()
 
     def append(self, *, if_bare: bool = False) -> None:
         """Appends a record if the value was changed since the last one."""
@@ -227,7 +227,7 @@ class KeyContents:
 class KeyHandle(WriteHandle):
     """An open file of `key/`."""
 
-    writes_near = True  # into memory
+    write_may_block = False  # it needs only memory
 
     def __init__(
         self, contents: KeyContents, partition: MountedPartition, key: bytes, flags: int
@@ -259,9 +259,10 @@ class KeyHandle(WriteHandle):
         return not self._content.is_settled
 
     @property
-    def flushes_near(self) -> bool:
+    def flush_may_block(self) -> bool:
         content = self._content
-        return content.is_near and self._writer.takes_at_once(content.size + len(content.key))
+        size = content.size + len(content.key)
+        return content.append_may_block or not self._writer.takes_at_once(size)
 
     def flush(self) -> None:
         self._content.append()

@@ -64,7 +64,7 @@ class KeptAttributes:
     mtime_ns: int
 
     def change(self, changes: AttributeChanges) -> None:
-        """Applies `changes`. Raises Forbidden for an owner other than that of the whole mount."""
+        """Applies `changes`. Raises NotPermitted for an owner other than that of the mount."""
         if changes.uid not in (None, os.getuid()) or changes.gid not in (None, os.getgid()):
             raise NotPermitted("all files here belong to the user who mounted")
         if changes.mode is not None:
@@ -122,7 +122,8 @@ class ScratchFiles:
             return self._by_inode[inode]
 
     def create(self, topic: int, name: str) -> ScratchFile:
-        """Creates a file. Raises Exists, NoRoom, or Forbidden for a possible partition's name."""
+        """Creates a file. Raises Exists, NoSpace, or NotPermitted for the name of a possible
+        partition."""
         refuse_number(name)
         with self._lock:
             if (topic, name) in self._files:
@@ -149,7 +150,7 @@ class ScratchFiles:
         return file
 
     def write(self, file: ScratchFile, position: int | None, data: Data) -> None:
-        """Writes at `position`, None for the end. Raises TooLarge or NoRoom."""
+        """Writes at `position`, None for the end. Raises TooLarge or NoSpace."""
         with self._lock:
             at = len(file.buffer) if position is None else position
             size = max(len(file.buffer), at + len(data))
@@ -161,7 +162,7 @@ class ScratchFiles:
             return file.buffer.read(position, size)
 
     def truncate(self, file: ScratchFile, size: int) -> None:
-        """Cuts or zero-fills to `size`. Raises TooLarge or NoRoom."""
+        """Cuts or zero-fills to `size`. Raises TooLarge or NoSpace."""
         with self._lock:
             self._resize(file, size)
 
@@ -171,8 +172,8 @@ class ScratchFiles:
             self._unlink(self._found(topic, name))
 
     def rename(self, topic: int, name: str, new_topic: int, new_name: str) -> None:
-        """Renames a file, replacing one of the new name. Raises NoSuchName, NoRoom, or Forbidden as
-        `create` does."""
+        """Renames a file, replacing one of the new name. Raises NoSuchName, NoSpace, or
+        NotPermitted as `create` does."""
         refuse_number(new_name)
         with self._lock:
             file = self._found(topic, name)
@@ -194,7 +195,7 @@ class ScratchFiles:
     def note_closed(self, file: ScratchFile) -> None:
         with self._lock:
             file.opened -= 1
-            self._drop_if_gone(file)
+            self._drop_if_unused(file)
 
     def _found(self, topic: int, name: str) -> ScratchFile:
         try:
@@ -224,9 +225,9 @@ class ScratchFiles:
         if file.at is not None:
             del self._files[file.at]
             file.at = None
-        self._drop_if_gone(file)
+        self._drop_if_unused(file)
 
-    def _drop_if_gone(self, file: ScratchFile) -> None:
+    def _drop_if_unused(self, file: ScratchFile) -> None:
         if file.at is None and not file.opened:
             del self._by_inode[file.inode]
             self._used -= file.charge
@@ -257,6 +258,6 @@ class ScratchHandle(WriteHandle):
 
 
 def refuse_number(name: str) -> None:
-    """Raises Forbidden if `name` is, or might become, the name of a partition."""
+    """Raises NotPermitted if `name` is, or might become, the name of a partition."""
     if name.isascii() and name.isdigit():
         raise NotPermitted(f"{name} is reserved for a partition")

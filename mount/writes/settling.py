@@ -13,7 +13,7 @@ from collections.abc import Set as AbstractSet
 from typing import Final
 
 from kafkafs.storage.errors import StorageError, printable
-from kafkafs.storage.log_dirs.log_dir import TopicPartition
+from kafkafs.storage.format.files.names import TopicPartition
 
 logger = logging.getLogger(__name__)
 

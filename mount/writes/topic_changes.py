@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from kafkafs.storage.errors import (
+    ConfigsNotRemoved,
     InvalidPartitions,
-    SettingsStay,
     TopicExists,
     UnknownPartition,
     UnknownTopic,
@@ -43,7 +43,7 @@ class TopicChanges:
 
     def add_partition(self, topic: str, name: str) -> None:
         """Creates the next partition of a topic, whose number must be `name`. Raises Exists,
-        Invalid, NoSuchName, or Forbidden if `name` is not a number."""
+        Invalid, NoSuchName, or NotPermitted if `name` is not a number."""
         refuse_quorum(topic)
         if not (name.isascii() and name.isdigit()):
             raise NotPermitted(
@@ -91,7 +91,7 @@ class TopicChanges:
                 raise NotEmpty(f"{topic}/{number} has records")
         try:
             return self._engine.delete_unchanged_topic(topic, ends)
-        except SettingsStay as left:
+        except ConfigsNotRemoved as left:
             logger.warning("%s", left)
             return True
 
@@ -101,6 +101,6 @@ class TopicChanges:
 
 
 def refuse_quorum(topic: str) -> None:
-    """Raises Forbidden for the topic that only the quorum may change."""
+    """Raises NotPermitted for the topic that only the quorum may change."""
     if topic == METADATA_TOPIC:
         raise NotPermitted(f"{METADATA_TOPIC} is the quorum's own log and cannot be changed here")

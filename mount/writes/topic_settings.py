@@ -19,7 +19,7 @@ from kafkafs.storage.config.kafka import (
     Configs,
     ConfigSource,
     Resolved,
-    check_topic_settings,
+    check_topic_configs,
     topic_config,
 )
 from kafkafs.storage.errors import ConfigError, CorruptError, UnknownTopic
@@ -176,7 +176,7 @@ class TopicSettingsFile:
     def _apply(self, data: bytes) -> None:
         given = parse(self._topic, data)
         shown = self._resolved()
-        kept = self._engine.topic_settings(self._topic)
+        kept = self._engine.stored_configs(self._topic)
         changes = differences(self._topic, given, shown, kept)
         if changes:
             try:
@@ -232,7 +232,7 @@ def _check(topic: str, given: Property) -> None:
     if not given.is_separated:
         raise _invalid(topic, given, ConfigError(given.key, "no value; a line is name=value"))
     try:
-        check_topic_settings({given.key: given.value})
+        check_topic_configs({given.key: given.value})
     except ConfigError as error:
         raise _invalid(topic, given, error) from None
 

@@ -41,7 +41,7 @@ class Writable:
         self.tree = Tree(self.engine, options, changes=self.changes)
 
     def create(self) -> LogWriter:
-        self.engine.create_topic("t", settings={"retention.ms": "-1"})
+        self.engine.create_topic("t", configs={"retention.ms": "-1"})
         return self.engine.writer("t", 0)
 
     @property

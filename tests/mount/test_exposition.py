@@ -45,7 +45,7 @@ def value(found: Mapping[str, Mapping[Labels, float]], name: str, **labels: str)
 def data(tmp_path: Path) -> Path:
     """A compacted topic a with two segments, and an empty topic b."""
     with LogManager(str(tmp_path / "data")) as engine:
-        engine.create_topic("a", settings={"cleanup.policy": "compact"})
+        engine.create_topic("a", configs={"cleanup.policy": "compact"})
         engine.create_topic("b", 2)
         for text in (b"one", b"two"):
             engine.writer("a", 0).append_records(RecordColumns.from_values([text], [b"key"]))

@@ -17,13 +17,13 @@ def resident():
     status = Path("/proc/self/status").read_text()
     return int(re.search(r"VmRSS:\\s*(\\d+)", status)[1])
 
-memory.keep()
+memory.retain_freed()
 pieces = [(bytearray(b"x") * (1 << 20), bytearray(b"x") * 100_000) for _ in range(100)]
 print(resident())
 stays = [smaller for _, smaller in pieces]
 del pieces
 print(resident())
-memory.give_back()
+memory.trim()
 print(resident())
 """
 

@@ -61,18 +61,18 @@ def keys(tmp_path: Path) -> Iterator[Keys]:
 
 
 def test_what_was_written_is_known_until_others_append(keys: Keys) -> None:
-    assert not keys.directory.knows("a")
+    assert not keys.directory.is_cached("a")
     keys.write("a", b"one")
     keys.write("b", b"two")
-    assert keys.directory.knows("a")
-    assert keys.directory.knows("b")
+    assert keys.directory.is_cached("a")
+    assert keys.directory.is_cached("b")
     assert (keys.found("a"), keys.found("b")) == (b"one", b"two")
     keys.by_others("b", b"three")
-    assert not keys.directory.knows("a")
+    assert not keys.directory.is_cached("a")
     assert (keys.found("a"), keys.found("b")) == (b"one", b"three")
     keys.write("a", b"four")
-    assert keys.directory.knows("a")
-    assert not keys.directory.knows("b")
+    assert keys.directory.is_cached("a")
+    assert not keys.directory.is_cached("b")
     assert (keys.found("a"), keys.found("b")) == (b"four", b"three")
 
 
@@ -80,16 +80,16 @@ def test_what_was_removed_or_deleted_is_not_known(keys: Keys) -> None:
     keys.write("a", b"one")
     keys.write("b", b"two")
     keys.directory.remove("b", 0)
-    assert not keys.directory.knows("b")
-    assert keys.directory.knows("a")
+    assert not keys.directory.is_cached("b")
+    assert keys.directory.is_cached("a")
     keys.writer.delete_records(1)
-    assert not keys.directory.knows("a")
+    assert not keys.directory.is_cached("a")
     keys.write("a", b"one")
     keys.engine.truncate_to("t", 0, 1)
-    assert not keys.directory.knows("a")
+    assert not keys.directory.is_cached("a")
     keys.engine.delete_topic("t")
     with pytest.raises(UnknownTopic):
-        keys.directory.knows("a")
+        keys.directory.is_cached("a")
 
 
 def test_nothing_is_known_beside_an_open_transaction(keys: Keys) -> None:
@@ -97,14 +97,14 @@ def test_nothing_is_known_beside_an_open_transaction(keys: Keys) -> None:
     with producer.transaction():
         producer.append("t", 0, RecordColumns.from_values([b"v"], [b"other"]))
         keys.write("a", b"one")
-        assert not keys.directory.knows("a")
+        assert not keys.directory.is_cached("a")
     assert keys.found("a") == b"one"
 
 
 def test_the_time_is_the_log_s(keys: Keys) -> None:
     keys.engine.set_topic_config("t", {"message.timestamp.type": "LogAppendTime"})
     keys.write("a", b"one")
-    assert keys.directory.knows("a")
+    assert keys.directory.is_cached("a")
     known = keys.directory.child("a").attributes()
     keys.by_others("b", b"")
     assert keys.directory.child("a").attributes() == known
@@ -154,22 +154,22 @@ def test_a_key_keeps_its_inode_from_one_value_to_the_next(keys: Keys) -> None:
 def test_what_a_small_value_is_appended_without_waiting_for(keys: Keys) -> None:
     _, handle = keys.directory.create("a", os.O_WRONLY | os.O_TRUNC)
     handle.write(0, b"v")
-    assert handle.flushes_near
+    assert not handle.flush_may_block
     with keys.writer._lock:
-        assert not handle.flushes_near
+        assert handle.flush_may_block
     keys.engine.set_topic_config("t", {"flush.messages": "1"})
-    assert not handle.flushes_near
+    assert handle.flush_may_block
     keys.engine.set_topic_config("t", {"flush.messages": "2"})
-    assert handle.flushes_near
+    assert not handle.flush_may_block
     keys.by_others("b", b"")
-    assert not handle.flushes_near  # as this would be the second that is not durable
+    assert handle.flush_may_block  # as this would be the second that is not durable
     keys.engine.set_topic_config("t", {"segment.ms": "1"})
     keys.writer.append_records(RecordColumns.from_values([b""], [b"c"], 1))
-    assert not handle.flushes_near  # a segment would be rolled
+    assert handle.flush_may_block  # a segment would be rolled
     keys.writer.roll()
-    assert handle.flushes_near
+    assert not handle.flush_may_block
     handle.write(0, bytes(1 << 15))
-    assert not handle.flushes_near
+    assert handle.flush_may_block
     handle.flush()
     handle.close()
     assert len(keys.found("a")) == 1 << 15

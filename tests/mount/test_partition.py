@@ -121,10 +121,10 @@ def test_a_listing_goes_on_after_a_replacement(log_dir: Path, tree: Tree) -> Non
     directory = tree.resolve("t/0/offset")
     assert isinstance(directory, DirectoryNode)
     runs = directory.readdir(0)
-    assert len(list(next(runs).rows)) == 2
+    assert len(list(next(runs).entries)) == 2
     for path in (log_dir / "t-0").glob(f"{0:020}.*"):
         path.unlink()
-    found = [row[0] for run in runs for row in run.entries]
+    found = [entry[0] for run in runs for entry in run.entries]
     assert found[-4:] == [b"2", b"3", b"4", b"5"]
 
 
@@ -134,7 +134,7 @@ def test_a_listing_goes_on_after_a_replacement(log_dir: Path, tree: Tree) -> Non
         [0, 1, 2, 3],
         [0, 2, 3, 9],
         [7],
-        # so near the end that several rows share a place to resume at; one follows a gap
+        # so near the end that several entries share a readdir offset; one follows a gap
         [MAX_OFFSET - 8, MAX_OFFSET - 6, MAX_OFFSET - 5],
     ],
 )
@@ -146,17 +146,17 @@ def test_a_listing_tells_of_each_record_what_looking_it_up_tells(
     write_partition(directory / "t-0", map(batch, offsets), TopicSettings(), base_offset=offsets[0])
     node = Tree(Engine(str(directory))).resolve("t/0/offset")
     assert isinstance(node, DirectoryNode)
-    rows = [row for run in node.readdir(0) for row in run.entries if row[0].isdigit()]
-    assert [int(row[0]) for row in rows] == offsets
-    for found, inode, size, mtime_ns, _ in rows:
+    entries = [each for run in node.readdir(0) for each in run.entries if each[0].isdigit()]
+    assert [int(each[0]) for each in entries] == offsets
+    for found, inode, size, mtime_ns, _ in entries:
         attributes = node.child(found.decode()).attributes()
         assert (inode, size, mtime_ns) == (attributes.inode, attributes.size, attributes.mtime_ns)
-    places = [row[4] for row in rows]
-    assert places == sorted(places)
-    for place in places:
-        if place < MAX_OFFSET:  # shared by rows without a place of their own
-            rest = [row[0] for run in node.readdir(place) for row in run.entries]
-            assert rest == [row[0] for row in rows if row[4] > place]
+    starts = [each[4] for each in entries]
+    assert starts == sorted(starts)
+    for start in starts:
+        if start < MAX_OFFSET:  # shared by entries without a readdir offset of their own
+            rest = [each[0] for run in node.readdir(start) for each in run.entries]
+            assert rest == [each[0] for each in entries if each[4] > start]
 
 
 def test_an_open_stream_holds_its_segments_and_no_longer(tmp_path: Path) -> None:

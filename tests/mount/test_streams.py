@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from kafkafs.mount.streams import streams
 from kafkafs.mount.streams.reported import Reported
 from kafkafs.mount.streams.streams import StreamHandle, StreamPiece
-from kafkafs.mount.vfs.errnos import Interrupted, Outgrown, PastEnd
+from kafkafs.mount.vfs.errnos import DamageAhead, Outgrown, PastEnd
 from kafkafs.storage.errors import CorruptError
 
 Part = bytes | CorruptError
@@ -291,13 +291,13 @@ def test_a_page_cache_does_not_take_damage_for_the_end(ends: int) -> None:
     handle.guards_page_cache = True
     assert bytes(handle.read(0, 4096)) == b"x" * 4096
     for _ in range(10):
-        with pytest.raises(Interrupted):
+        with pytest.raises(DamageAhead):
             handle.read(4096, 8192)
     while True:
         try:
             data = bytes(handle.read(4096, 8192))
             break
-        except Interrupted:
+        except DamageAhead:
             continue
     assert data == b"x" * (ends - 4096)
     assert handle.was_cut(4096, len(data))
@@ -308,7 +308,7 @@ def test_a_page_cache_does_not_take_damage_for_the_end(ends: int) -> None:
     while True:  # a program that continues at the damage gets the error, and can go on
         try:
             handle.read(ends, 4096)
-        except Interrupted:
+        except DamageAhead:
             continue
         except CorruptError:
             break

@@ -21,7 +21,7 @@ from kafkafs.mount.options import MountOptions
 from kafkafs.mount.tree import Tree
 from kafkafs.mount.vfs.errnos import NoSuchName, Stale
 from kafkafs.mount.vfs.handles import Handle
-from kafkafs.mount.vfs.lifetimes import NOT_AT_ALL
+from kafkafs.mount.vfs.timeouts import NOT_AT_ALL
 from kafkafs.storage.errors import CorruptError, OffsetNotFound, StorageError, UnknownPartition
 from kafkafs.storage.format.files.properties import parse_properties
 from kafkafs.storage.format.primitives import decode_utf8
@@ -301,12 +301,12 @@ def test_inode_numbers_are_unique_and_lead_back(tree: Callable[..., Tree], name:
         if isinstance(node, RecordFile) and "/compacted/" in path:  # the file of offset/ or key/
             beside = path.replace("/compacted/latest/", "/key/").replace("/compacted/", "/")
             attributes = shown.resolve(beside).attributes()
-            assert replace(attributes, name_lifetime=found.name_lifetime) == found, path
+            assert replace(attributes, entry_timeout=found.entry_timeout) == found, path
             continue
         if "/key/" in path:  # the very file that is also in offset/
             assert isinstance(again, ValueFile)
             same = shown.resolve(f"{path.partition('/key/')[0]}/offset/{again.offset}")
-            assert replace(same.attributes(), name_lifetime=NOT_AT_ALL) == found, path
+            assert replace(same.attributes(), entry_timeout=NOT_AT_ALL) == found, path
             continue
         assert seen.setdefault(found.inode, path) == path
         assert again.attributes() == found, path
@@ -319,10 +319,10 @@ def test_a_listing_is_taken_up_at_any_entry(tree: Callable[..., Tree]) -> None:
         directory = shown.resolve(path)
         assert isinstance(directory, DirectoryNode)
         entries = list(directory.list())
-        starts = [entry.next_start for entry in entries]
+        starts = [entry.readdir_offset for entry in entries]
         assert starts == sorted(set(starts)), path
         for at in {*range(min(len(entries), 8)), len(entries) // 2, len(entries) - 1}:
-            assert list(directory.list(entries[at].next_start)) == entries[at + 1 :], path
+            assert list(directory.list(entries[at].readdir_offset)) == entries[at + 1 :], path
 
 
 def test_reading_in_small_pieces_gives_the_same(tree: Callable[..., Tree]) -> None:
@@ -495,11 +495,11 @@ def test_a_listing_of_segments_leaves_none_out_that_stays(tmp_path: Path) -> Non
     live = LiveLog(tmp_path / "logs")
     directory = Tree(Engine(str(live.directory))).resolve("t/0/segments")
     assert isinstance(directory, DirectoryNode)
-    before = [row for run in directory.listing()(0) for row in run.rows]
-    listing = directory.listing()
+    before = [entry for run in directory.opendir()(0) for entry in run.entries]
+    readdir = directory.opendir()
     live.delete_before(2)
     live.roll()
-    names = [name for run in listing(before[1][-1]) for name in run.rows.names]  # two are known
+    names = [name for run in readdir(before[1][-1]) for name in run.entries.names]  # two are known
     there = {os.fsencode(name) for name in os.listdir(live.partition)}
-    assert names == [row[0] for row in before[2:] if row[0] in there]
+    assert names == [entry[0] for entry in before[2:] if entry[0] in there]
     assert there - set(names) >= {b"%020d.log" % live.end}

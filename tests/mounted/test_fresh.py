@@ -70,7 +70,7 @@ def value(offset: int) -> str:
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
     with LogManager(str(tmp_path / "data")) as engine:
-        engine.create_topic("t", settings={"retention.ms": "-1"})
+        engine.create_topic("t", configs={"retention.ms": "-1"})
         writer = engine.writer("t", 0)
         for base in range(0, _END, _EACH):
             if base:
@@ -135,7 +135,7 @@ def test_retention_and_what_is_brought_back(data: Path, mount: Mounting) -> None
 def test_a_roll_and_a_cleaning(tmp_path: Path, mount: Mounting) -> None:
     settings = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0", "segment.ms": "1"}
     with LogManager(str(tmp_path / "data")) as engine:
-        engine.create_topic("keyed", settings=settings)
+        engine.create_topic("keyed", configs=settings)
         writer = engine.writer("keyed", 0)
         for number in range(6):
             key = b"k%d" % (number % 2)

@@ -322,7 +322,7 @@ def full(tmp_path: Path) -> Iterator[Path]:
 def test_a_full_disk(full: Path, tmp_path: Path) -> None:
     data = full / "data"
     with LogManager(str(data)) as engine:
-        engine.create_topic("t", settings={"segment.bytes": str(8 << 20)})
+        engine.create_topic("t", configs={"segment.bytes": str(8 << 20)})
     place = tmp_path / "place"
     place.mkdir()
     with mounted([data], place, "writable") as daemon:

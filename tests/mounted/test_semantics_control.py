@@ -42,9 +42,9 @@ def data(tmp_path: Path) -> Path:
     compacted topic `keys`, with three segments of one key; and `t`."""
     clock = SetClock(THEN)
     with LogManager(str(tmp_path / "data"), clock=clock) as engine:
-        engine.create_topic("old", settings={"segment.ms": "1000", "retention.ms": "3600000"})
+        engine.create_topic("old", configs={"segment.ms": "1000", "retention.ms": "3600000"})
         compacted = {"cleanup.policy": "compact", "segment.ms": "1000"}
-        engine.create_topic("keys", settings=compacted)
+        engine.create_topic("keys", configs=compacted)
         engine.create_topic("t", 2)
         for _ in range(3):
             for topic in ("old", "keys"):
@@ -419,7 +419,7 @@ def slow_to_clean(directory: Path) -> Path:
     keys = [b"key %d" % number for number in range(40_000)]
     with LogManager(str(directory)) as engine:
         settings = {"cleanup.policy": "compact", "segment.bytes": "1048576"}
-        engine.create_topic("keys", settings=settings)
+        engine.create_topic("keys", configs=settings)
         for _ in range(10):
             values = [b"%0400d" % number for number in range(len(keys))]
             engine.writer("keys", 0).append_records(RecordColumns.from_values(values, keys))

@@ -27,10 +27,10 @@ def data(tmp_path: Path) -> Path:
     """The topics `t`, `empty` and `brief`; `t` and `brief` have five segments of ten records each,
     and deleted files of `brief` are kept for two seconds."""
     with LogManager(str(tmp_path / "data")) as engine:
-        engine.create_topic("t", settings={"retention.ms": "-1"})
+        engine.create_topic("t", configs={"retention.ms": "-1"})
         engine.create_topic("empty", 2)
         brief = {"retention.ms": "-1", "file.delete.delay.ms": "2000"}
-        engine.create_topic("brief", settings=brief)
+        engine.create_topic("brief", configs=brief)
         for topic in ("t", "brief"):
             writer = engine.writer(topic, 0)
             for base in range(0, _END, 10):

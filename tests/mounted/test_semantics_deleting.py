@@ -202,7 +202,7 @@ def test_fixed_names(partition: Path) -> None:
 def test_compacted_topics(tmp_path: Path, mount: Mounting) -> None:
     data = tmp_path / "data"
     with LogManager(str(data)) as engine:
-        engine.create_topic("keyed", settings={"cleanup.policy": "compact"})
+        engine.create_topic("keyed", configs={"cleanup.policy": "compact"})
         _fill(engine, "keyed")
     held = mount(data, "writable")
     partition = held.point / "keyed" / "0"
@@ -429,7 +429,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 def test_full_disk(small_disk: Path, mount: Mounting) -> None:
     data = small_disk / "data"
     with LogManager(str(data), {"log.index.size.max.bytes": "4096"}) as engine:
-        engine.create_topic("t", settings={"retention.ms": "-1"})
+        engine.create_topic("t", configs={"retention.ms": "-1"})
         _fill(engine, "t")
     held = mount(data, "writable", {"log.index.size.max.bytes": "4096"})
     partition = held.point / "t" / "0"

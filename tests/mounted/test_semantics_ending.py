@@ -44,7 +44,7 @@ def data(tmp_path: Path) -> Path:
     """A log directory with the empty topic `t`."""
     with LogManager(str(tmp_path / "data")) as engine:
         engine.create_topic(
-            "t", settings={"segment.bytes": "1048576", "file.delete.delay.ms": "100"}
+            "t", configs={"segment.bytes": "1048576", "file.delete.delay.ms": "100"}
         )
     return tmp_path / "data"
 

@@ -25,7 +25,7 @@ def write(path: Path, **settings: str) -> tuple[int, int]:
     first = time.time_ns() // 1_000_000 - 5 * HOUR_MS
     clock = SetClock(first)
     with LogManager(str(path), clock=clock) as engine:
-        engine.create_topic("t", settings={"segment.ms": "1000", **named})
+        engine.create_topic("t", configs={"segment.ms": "1000", **named})
         producer = TransactionalProducer(engine)
         for number in range(5):
             records = RecordColumns.from_values([b"v"], keys=[b"k"], timestamp=clock.now_ms())

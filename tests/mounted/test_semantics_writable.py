@@ -207,9 +207,9 @@ def old_and_keyed(tmp_path: Path) -> Path:
     """Returns log directories with a topic `old`, which retention deletes, and a compacted one."""
     data = tmp_path / "data"
     with LogManager(str(data)) as engine:
-        engine.create_topic("old", settings={"retention.ms": "1000"})
+        engine.create_topic("old", configs={"retention.ms": "1000"})
         rolled = {"segment.ms": "1", "min.cleanable.dirty.ratio": "0", "cleanup.policy": "compact"}
-        engine.create_topic("keyed", settings=rolled)
+        engine.create_topic("keyed", configs=rolled)
         for number in range(3):
             columns = RecordColumns.from_values(
                 [b"%d" % number], keys=[b"k"], timestamp=number * 10
