@@ -370,7 +370,7 @@ def test_a_topic_that_cannot_be_finished_leaves_nothing(root: Path, engine: LogM
     ):
         engine.create_topic("orders", 3, {"retention.ms": "5"})
     assert "orders" not in engine.topics()
-    assert engine.topic_settings("orders") == {}
+    assert engine.stored_configs("orders") == {}
     engine.run("deletion")
     assert {name for name in names(root) - before if "-delete" not in name} == {"kafkafs.topics"}
     engine.create_topic("orders", 3)
@@ -610,7 +610,7 @@ def test_a_full_disk_can_be_tried_again(root: Path) -> None:
             pytest.raises(OSError, match="No space"),
         ):
             engine.set_topic_config("a", {"retention.ms": "5"})
-        assert engine.topic_settings("a") == {}
+        assert engine.stored_configs("a") == {}
         engine.set_topic_config("a", {"retention.ms": "5"})
         # It is in the file, but nobody knows whether for good.
         with (
@@ -677,12 +677,12 @@ def test_settings_that_kafka_would_refuse_change_nothing(
     engine: LogManager, changes: dict[str, str], why: str
 ) -> None:
     with pytest.raises(ConfigError, match=why):
-        engine.create_topic("a", settings=changes)
+        engine.create_topic("a", configs=changes)
     assert "a" not in engine.topics()
-    engine.create_topic("a", settings={"internal.segment.bytes": "100"})
+    engine.create_topic("a", configs={"internal.segment.bytes": "100"})
     with pytest.raises(ConfigError, match=why):
         engine.set_topic_config("a", changes)
-    assert engine.topic_settings("a") == {"internal.segment.bytes": "100"}
+    assert engine.stored_configs("a") == {"internal.segment.bytes": "100"}
     assert engine.writer("a", 0).config.segment_size == 100
 
 
@@ -696,7 +696,7 @@ def segments(root: Path, name: str) -> list[str]:
 def test_retention_and_the_removal_of_what_it_deleted(
     root: Path, engine: LogManager, clock: SetClock
 ) -> None:
-    engine.create_topic("a", settings={"retention.ms": str(DAY_MS), "segment.ms": "1000"})
+    engine.create_topic("a", configs={"retention.ms": str(DAY_MS), "segment.ms": "1000"})
     for _ in range(3):
         append(engine, "a", b"x")
         clock.advance(DAY_MS // 2)
@@ -723,7 +723,7 @@ def test_where_something_deleted_waits_is_known(root: Path, clock: SetClock) -> 
         return [key for key, _ in engine.dirs.dirs[0].logs_with_deleted()]
 
     with LogManager(str(root), clock=clock) as engine:
-        engine.create_topic("cut", settings=rolled)
+        engine.create_topic("cut", configs=rolled)
         engine.create_topic("old", 2, {**rolled, "retention.ms": str(DAY_MS)})
         engine.create_topic("records", 2)
         for _ in range(3):
@@ -770,7 +770,7 @@ def test_one_partition_that_fails_holds_up_no_other(
         append(engine, "a", b"x", partition=number)
     clock.advance(10)
 
-    def failing() -> None:
+    def failing(now_ms: int | None = None) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(engine.writer("a", 1), "retain", failing)
@@ -798,7 +798,7 @@ def test_deleted_records_stay_deleted_after_the_checkpoint(root: Path, tmp_path:
 
 def test_flush_ms(root: Path, clock: SetClock) -> None:
     with LogManager(str(root), clock=clock) as engine:
-        engine.create_topic("often", settings={"flush.ms": "1000"})
+        engine.create_topic("often", configs={"flush.ms": "1000"})
         engine.create_topic("never")
         for topic in ("often", "never"):
             append(engine, topic, b"x")
@@ -909,7 +909,7 @@ def test_what_deletes_runs_by_itself_only_for_those_who_maintain(
 def test_a_task_that_is_paused(root: Path) -> None:
     settings = {"log.initial.task.delay.ms": "0", "log.retention.check.interval.ms": "5"}
     with LogManager(str(root), settings, maintain=True) as engine:
-        engine.create_topic("a", settings={"retention.ms": "0"})
+        engine.create_topic("a", configs={"retention.ms": "0"})
         engine.pause("retention")
         append(engine, "a", b"x")
         engine.start()
