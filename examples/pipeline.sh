@@ -3,7 +3,7 @@
 #   examples/pipeline.sh                  a directory that a Kafka 4.3 broker left (from the test data); the table is gone at the end
 #   examples/pipeline.sh LOG_DIRS TABLE   your own: one directory, several joined by commas, wildcards; a table that stays
 # The work is done by examples/pipeline.py on Spark, with all cores of this machine, or where the variable MASTER says
-# (spark://HOST:7077, yarn …; see README, "On a cluster"). Needs what `tests/setup.sh spark` installs, as root or
+# (spark://HOST:7077, yarn …; see kafkafs/spark/README.md). Needs what `tests/setup.sh spark` installs, as root or
 # through sudo; safe to repeat.
 set -euo pipefail
 case $# in 0 | 2) ;; *) echo "usage: $0 [LOG_DIRS TABLE]" >&2; exit 2 ;; esac

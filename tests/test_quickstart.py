@@ -1,12 +1,13 @@
-"""`examples/quickstart.sh`, run as a user would, and the README's tour against what it prints."""
+"""`examples/quickstart.sh`, run as a user would, and the tours of the pages."""
 
 import os
+import re
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from tests.readme import ROOT, blocks
+from tests.readme import README, ROOT, TOUR, blocks
 
 VENV_PROGRAMS = ROOT / ".venv" / "bin"
 
@@ -38,13 +39,21 @@ def run(temporary: Path) -> str:
     return done.stdout
 
 
-def test_the_readme_shows_what_the_quickstart_prints(printed: str) -> None:
-    tour = blocks((ROOT / "README.md").read_text(), "console")
-    assert len(tour) > 5
-    for block in tour:
-        for command in block.split("\n$ "):
-            shown = command.removeprefix("$ ").strip()
-            assert f"\n$ {shown}\n" in printed
+@pytest.mark.parametrize("page", [README, TOUR], ids=["README", "tour"])
+def test_a_page_shows_what_the_quickstart_prints(printed: str, page: Path) -> None:
+    for command in shown(page):
+        assert f"\n$ {command}\n" in printed
+
+
+def test_the_tour_shows_every_command(printed: str) -> None:
+    commands = re.findall(r"^\$ (.+)$", printed, re.MULTILINE)
+    assert [command.partition("\n")[0] for command in shown(TOUR)] == commands
+
+
+def shown(page: Path) -> list[str]:
+    """The commands of the page's tour, each with its output."""
+    tour = blocks(page.read_text(), "console")
+    return [command.removeprefix("$ ").strip() for block in tour for command in block.split("\n$ ")]
 
 
 def test_the_quickstart_uses_these_tools(printed: str) -> None:

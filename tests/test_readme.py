@@ -1,9 +1,16 @@
-"""What the README says, as far as a program can tell."""
+"""The pages of the repository: their form and links, their examples, what they list."""
 
+from __future__ import annotations
+
+import ast
+import os
 import re
+import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,58 +20,268 @@ import pytest
 import kafkafs
 from kafkafs.cli.main import VERBS, cli
 from kafkafs.mount.options import parse_options
-from kafkafs.storage.config.kafka import reader_config, run_settings, texts
-from tests.readme import ROOT, blocks, section
+from kafkafs.storage.config.kafka import reader_config, run_configs, texts
+from tests.readme import (
+    API_PAGE,
+    CLI_PAGE,
+    MOUNT_PAGE,
+    README,
+    ROOT,
+    STORAGE_PAGE,
+    blocks,
+    commands,
+    headings,
+    pages,
+    placed,
+    section,
+)
+from tests.test_layers import graph, sources
 
-README = (ROOT / "README.md").read_text()
+README_TEXT = README.read_text()
+[RECIPES_TEXT] = blocks(section(README_TEXT, "Recipes"), "sh")
+RECIPES = dict(re.findall(r"^# (.+)\n((?:[^#\n].*\n)+)", RECIPES_TEXT, re.MULTILINE))
+#: Of each recipe, by the beginning of its question: the exit codes, and a pattern of the output.
+ANSWERS: dict[str, tuple[list[int], str]] = {
+    "Find a message by its key": ([0], r'^\{"order":19840,.*"total":510.75\}$'),
+    "All messages of a key": ([0], r'^\{"key":"customer-519",.*"offset":27,.*\n\{.*"offset":245,'),
+    "The value of a key at a time": ([0], r'^\{"key":"customer-519",.*"offset":1779,.*\}\n$'),
+    "The last record": ([0], r'^\{"key":.*"offset":6673,'),
+    "The records between two times": ([0], r" 2671\n.* 2672\n"),
+    "Which partition is the largest": ([0, 0], r"1209266\torders\t1\n1206903\torders\t0\n"),
+    "What would retention delete": ([0], r"orders +0 +0 +149315 .* retention.ms\n"),
+    "Copy a topic": ([0, 0], r"orders/2: 6653 records, offsets 0 to 6652\n"),
+    "Export a partition to Parquet": ([0], r"^$"),
+    "Open in pandas, DuckDB, Polars": ([0, 0, 0], r"\[100 rows x 8 columns\](.|\n)*20000(.|\n)*"),
+    "A segment is broken": ([1, 1], r"0+2648.log: position 10401: batch 2873-2880: crc is"),
+    "In a container": ([0], r""),
+    "As another user": ([0, 0], r'^\{"order":'),
+}
+POSITION = re.compile(r"`([\w/]+\.py)`, `([\w.]+)`")
 
 
-def test_links_lead_somewhere() -> None:
-    links = re.findall(r"\]\(([^)]+)\)", README)
-    assert links
-    for link in links:
-        if link.startswith("#"):
-            titles = re.findall(r"^#+ (.+)$", README, re.MULTILINE)
-            assert link[1:] in [
-                re.sub(r"[^a-z -]", "", t.lower()).replace(" ", "-") for t in titles
-            ]
-        else:
-            assert (ROOT / link).exists(), link
+# -- the form of the pages ------------------------------------------------------------------------
 
 
-def test_files_of_the_reading_order_exist() -> None:
-    text = section(README, "Reading the source")
-    named = re.findall(r"`((?:storage|mount|kafkafs)/[\w/.]+\.py)`", text)
-    assert len(named) > 10
-    for name in named:
-        assert (ROOT / name).is_file(), name
+def test_the_readme_can_be_read_in_five_minutes() -> None:
+    assert len(README_TEXT.splitlines()) <= 250
 
 
-def test_every_verb_is_told() -> None:
-    told = set(re.findall(r"`kafkafs (\w+)|`(ls|cat|stat) ?", section(README, "Verbs")))
-    assert {name for pair in told for name in pair if name} - {"VERB"} == set(VERBS)
+@pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(ROOT)))
+class TestPage:
+    def test_no_line_is_long(self, page: Path) -> None:
+        assert [line for line in page.read_text().splitlines() if len(line) > 120] == []
+
+    def test_links_lead_somewhere(self, page: Path) -> None:
+        for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
+            if link.startswith("https://"):
+                continue
+            path, _, anchor = link.partition("#")
+            target = page.parent / path if path else page
+            assert target.exists(), link
+            if anchor:
+                assert anchor in map(as_anchor, headings(target.read_text())), link
+
+    def test_files_exist(self, page: Path) -> None:
+        """Paths are relative to the top of the repository, or to the page."""
+        for name in re.findall(r"`([\w/]+/[\w/]+\.(?:py|sh|md))`", page.read_text()):
+            assert (ROOT / name).is_file() or (page.parent / name).is_file(), name
+
+    def test_functions_exist(self, page: Path) -> None:
+        for file, name in POSITION.findall(page.read_text()):
+            path = ROOT / file if (ROOT / file).is_file() else page.parent / file
+            assert defines(path, name.split(".")), f"{file} has no {name}"
+
+
+def as_anchor(title: str) -> str:
+    return re.sub(r"[^a-z0-9 _-]", "", title.lower()).replace(" ", "-")
+
+
+def defines(path: Path, names: Sequence[str]) -> bool:
+    """Whether the module has this class, function, or method of a class."""
+    scope: ast.AST = ast.parse(path.read_text())
+    for name in names:
+        kinds = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+        found = [n for n in ast.iter_child_nodes(scope) if isinstance(n, kinds) and n.name == name]
+        if not found:
+            return False
+        scope = found[0]
+    return True
+
+
+def test_the_walks_name_functions() -> None:
+    assert len(POSITION.findall(section(STORAGE_PAGE.read_text(), "One read"))) > 8
+    assert len(POSITION.findall(section(STORAGE_PAGE.read_text(), "One append"))) > 8
+
+
+def test_the_folders_of_storage_import_downwards() -> None:
+    """As the page says: each folder only from those below it; all of them are listed."""
+    listed = re.findall(r"^- `([\w/.]+)`", section(STORAGE_PAGE.read_text(), "Folders"), re.M)
+    order = ["errors.py", "clock.py", *reversed([name.removesuffix("/") for name in listed])]
+
+    def level(file: str) -> int:
+        return max(n for n, name in enumerate(order) if file.startswith(f"storage/{name}"))
+
+    arrows = graph(sources("storage"))
+    arrows.pop("storage/__init__.py")
+    upward = [(a, b) for a, found in arrows.items() for b in found if level(a) < level(b)]
+    assert upward == []
+
+
+# -- what the pages list --------------------------------------------------------------------------
+
+
+def test_the_readme_lists_every_verb() -> None:
+    rows = re.findall(r"^\| (`.+?`) \|", section(README_TEXT, "Verbs"), re.MULTILINE)
+    assert {name for row in rows for name in re.findall(r"`(\w+)`", row)} == set(VERBS)
+
+
+def test_the_verbs_that_the_help_lists_are_these() -> None:
+    assert cli.list_commands(click.Context(cli)) == list(VERBS)
 
 
 def test_options_exist() -> None:
-    text = section(README, "Options") + section(README, "fstab, systemd, other users")
-    given = re.findall(r"`mount -o ([\w=,]+)`|fuse\.kafkafs  (\S+)", text)
-    assert len(given) > 3
+    text = MOUNT_PAGE.read_text()
+    given = re.findall(r"`-o ([\w=,]+)`|fuse\.kafkafs  (\S+)", text)
+    assert len(given) > 6
     for option in (one or other for one, other in given):
         parse_options(option.replace("LEVEL", "read_committed").replace("FILE", "/tmp/log"))
 
 
-def test_the_readers_settings_have_these_defaults() -> None:
-    told = re.findall(r"`(kafkafs\.[\w.]+)` \((\d+)\)", section(README, "Options"))
-    assert dict(told) == texts(reader_config(run_settings(())))
+def test_the_configs_of_the_reader_have_these_defaults() -> None:
+    listed = re.findall(r"`(kafkafs\.[\w.]+)` \((\d+)\)", CLI_PAGE.read_text())
+    assert dict(listed) == texts(reader_config(run_configs(())))
 
 
-def test_the_python_example_runs(
-    corpus: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
+def test_the_packages_to_install_are_those_of_the_setup() -> None:
+    [names] = re.findall(r"apt install (.+)", section(README_TEXT, "Installation"))
+    setup = (ROOT / "tests" / "setup.sh").read_text()
+    assert all(re.search(rf"echo .*\b{re.escape(name)}\b", setup) for name in names.split())
+
+
+# -- examples -------------------------------------------------------------------------------------
+
+
+@contextmanager
+def workplace(corpus: Callable[[str], Path]) -> Iterator[Path]:
+    """A directory that every user can enter, with /data, /damaged and the mount points of the
+    pages. The data are copies."""
+    with tempfile.TemporaryDirectory(prefix="kafkafs-pages-") as directory:
+        root = Path(directory)
+        root.chmod(0o755)
+        for place, name in (("data", "kafka43-clean"), ("damaged", "kafka43-torn")):
+            command = ["cp", "-a", "--sparse=always", corpus(name), root / place]
+            subprocess.run(command, check=True)
+        for point in ("kafka", "all", "check", "log"):
+            (root / "mnt" / point).mkdir(parents=True)
+        try:
+            yield root
+        finally:
+            for point in filter(os.path.ismount, (root / "mnt").iterdir()):
+                run(f"kafkafs umount {point}")
+
+
+@pytest.fixture
+def place(corpus: Callable[[str], Path]) -> Iterator[Path]:
+    with workplace(corpus) as root:
+        yield root
+
+
+@pytest.fixture(scope="module")
+def mounted(corpus: Callable[[str], Path]) -> Iterator[Path]:
+    """A work place whose /data is mounted on /mnt/kafka."""
+    with workplace(corpus) as root:
+        done = run(f"kafkafs mount {root}/data {root}/mnt/kafka")
+        assert (done.returncode, done.stderr) == (0, "")
+        yield root
+
+
+def run(script: str) -> subprocess.CompletedProcess[str]:
+    """Runs a script in bash; it fails with its first command that fails."""
+    programs = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    return subprocess.run(
+        ["bash", "-e", "-o", "pipefail", "-c", script],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=ROOT,
+        env=os.environ | {"PATH": programs},
+        timeout=120,
+    )
+
+
+def answer(question: str) -> tuple[list[int], str]:
+    [found] = [answer for start, answer in ANSWERS.items() if question.startswith(start)]
+    return found
+
+
+def test_every_recipe_has_an_answer() -> None:
+    assert len(RECIPES) == len(ANSWERS)
+    assert RECIPES_TEXT.count("\n# ") == len(RECIPES) - 1
+
+
+@pytest.mark.mounted
+@pytest.mark.parametrize("question", RECIPES)
+def test_recipe(question: str, mounted: Path) -> None:
+    codes, pattern = answer(question)
+    (mounted / "copy").mkdir(exist_ok=True)
+    done = [run(command) for command in commands(placed(RECIPES[question], mounted))]
+    assert [each.returncode for each in done] == codes, [each.stderr for each in done]
+    printed = "".join(each.stdout for each in done)
+    assert re.search(pattern, printed, re.MULTILINE), printed
+    if question.startswith("Export"):
+        assert (mounted / "copy" / "orders-0.parquet").stat().st_size > 100_000
+
+
+def test_the_copy_recipe_needs_no_directory(place: Path) -> None:
+    [script] = [RECIPES[question] for question in RECIPES if question.startswith("Copy")]
+    assert run(placed(script, place)).returncode == 0
+    with kafkafs.open(str(place / "copy")) as d:
+        assert d.topics == {"orders": [0, 1, 2]}
+
+
+def test_the_container_needs_what_an_error_says() -> None:
+    needed = (ROOT / "mount" / "session" / "fuse_obstacle.py").read_text()
+    [question] = [question for question in RECIPES if question.startswith("In a container")]
+    [flags] = re.findall(r"started with (.+?)\)", question)
+    assert flags in needed
+
+
+@pytest.mark.mounted
+def test_the_first_steps_run(place: Path) -> None:
+    [script] = blocks(section(README_TEXT, "Your own data"), "sh")
+    done = run(placed(script, place))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "\norders\n" in done.stdout
+    assert '\n{"order":1780,' in done.stdout
+    assert not os.path.ismount(place / "mnt" / "kafka")
+
+
+@pytest.mark.mounted
+def test_the_example_of_writing_from_a_shell_runs(place: Path) -> None:
+    [script] = blocks(section(README_TEXT, "Python, shell and Spark"), "sh")
+    done = run(placed(script, place))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "orders/0: 2 records, offsets 0 to 1\n" in done.stdout
+    assert done.stdout.endswith("2 partitions: nothing is wrong\n")
+    with kafkafs.open(str(place / "log")) as d:
+        assert [record.value for record in d["orders", 0].records()] == [b"pie", b"coffee"]
+
+
+def test_the_python_example_of_the_readme_runs(
+    place: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    [example] = blocks(section(README, "Your own data"), "python")
-    log_dir = str(corpus("kafka43-clean"))
     scope: dict[str, Any] = {}
-    exec(example.replace("/var/lib/kafka/data", log_dir), scope)
+    exec(placed(blocks(README_TEXT, "python")[0], place), scope)
+    assert capsys.readouterr().out.startswith('0 6674 b\'{"order":1780,')
+    assert scope["table"].num_rows == 6674 - 600
+    with kafkafs.open(str(place / "new")) as d:
+        assert d["orders", 0].record(0).value == b"12.50"
+
+
+def test_the_python_examples_run(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    reading, writing = blocks(API_PAGE.read_text(), "python")
+    scope: dict[str, Any] = {}
+    exec(placed(reading, place), scope)
     printed = capsys.readouterr().out.splitlines()
     assert "'orders': [0, 1, 2]" in printed[0]
     assert printed[1] == "0 6674 6674"
@@ -72,31 +289,19 @@ def test_the_python_example_runs(
     table = scope["table"]
     assert table.column_names == ["offset", "key"]
     assert table.num_rows == 6674 - 600
-
-
-def test_the_examples_of_writing_run(tmp_path: Path) -> None:
-    text = section(README, "Writing")
-    [script], [example] = blocks(text, "sh"), blocks(text, "python")
-    data = str(tmp_path / "data")
-    program = f"{sys.executable} -m kafkafs"
-    lines = script.replace("/data", data).replace("kafkafs ", f"{program} ")
-    done = subprocess.run(
-        ["bash", "-e", "-o", "pipefail", "-c", lines],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=ROOT,
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "orders/1: 3 records, offsets 0 to 2\n" in done.stdout
-    assert done.stdout.endswith("2 partitions: nothing is wrong\n")
-    scope: dict[str, Any] = {}
-    exec(example.replace("/data", data), scope)
+    with kafkafs.open(str(place / "new"), writable=True) as d:
+        d.create_topic("orders", 2)
+    exec(placed(writing, place), scope)
     assert scope["offsets"] == range(1)
-    with kafkafs.open(data) as d:
-        assert d["orders", 0].scan(columns=["value"]).read_all().num_rows == 6
+    with kafkafs.open(str(place / "new")) as d:
+        assert [d["orders", 0].end_offset, d["payments", 1].end_offset] > [0, 0]
         assert d["payments", 1].record(0).value == b"12.50"
 
 
-def test_the_verbs_that_the_help_lists_are_these() -> None:
-    assert cli.list_commands(click.Context(cli)) == list(VERBS)
+def test_the_examples_of_the_verbs_run(place: Path) -> None:
+    [script] = blocks(CLI_PAGE.read_text(), "sh")
+    done = run(placed(script, place))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "orders/1: 3 records, offsets 0 to 2\n" in done.stdout
+    assert done.stdout.endswith("2 partitions: nothing is wrong\n")
+    shutil.rmtree(place / "new")
