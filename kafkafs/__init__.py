@@ -6,6 +6,7 @@
 
 from kafkafs.storage.errors import (
     ConfigError,
+    ConfigsNotRemoved,
     CorruptError,
     LogDirError,
     LogDirLocked,
@@ -14,7 +15,6 @@ from kafkafs.storage.errors import (
     OffsetNotFound,
     Refused,
     SegmentGone,
-    SettingsStay,
     StorageError,
     TopicExists,
     UnknownPartition,
@@ -35,6 +35,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "ConfigError",
+    "ConfigsNotRemoved",
     "CorruptError",
     "LogDirError",
     "LogDirLocked",
@@ -46,7 +47,6 @@ __all__ = [
     "ProducerRecord",
     "Refused",
     "SegmentGone",
-    "SettingsStay",
     "StorageError",
     "TopicExists",
     "Transaction",

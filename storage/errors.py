@@ -280,6 +280,16 @@ class PolicyViolation(Refused):
     """Deleting records of a log whose only cleanup policy is compact (POLICY_VIOLATION)."""
 
 
+class NotCompacted(PolicyViolation):
+    """A log cannot be compacted because of its topic's cleanup.policy."""
+
+    def __init__(self) -> None:
+        super().__init__('cleanup.policy does not include "compact"')
+
+    def __reduce__(self) -> tuple[type[NotCompacted], tuple[()]]:
+        return NotCompacted, ()
+
+
 class OutOfOrderSequence(Refused):
     """A batch of an idempotent producer that does not follow its previous one
     (OUT_OF_ORDER_SEQUENCE_NUMBER)."""
@@ -316,7 +326,7 @@ class NotClosed(StorageError):
         )
 
 
-class SettingsStay(StorageError):
+class ConfigsNotRemoved(StorageError):
     """The topic `topic` is deleted, but its configs could not be removed from kafkafs's own file
     because of `why`. A new topic of that name does not inherit them."""
 

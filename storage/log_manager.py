@@ -4,7 +4,7 @@ Only one engine or broker at a time holds a directory, so this one may change ev
 LogManager is also an `Engine` for reading; readers never wait for writers.
 
 It composes these parts: which partition is where (`writable_log_dirs.py`), opening
-(`log_opening.py`), topics (`topics.py`, `kept_settings.py`), restoring (`undeleting.py`), and
+(`log_opening.py`), topics (`topics.py`, `topic_configs.py`), restoring (`undeleting.py`), and
 periodic work (`upkeep.py`, `tasks.py`).
 
     with LogManager("/data") as engine:
@@ -24,11 +24,11 @@ from .cleaner.cleaning import check_rate
 from .cleaner.manager import CleanerManager
 from .clock import Clock, SystemClock
 from .concurrency.interruption import uninterrupted
-from .config.kafka import Resolved, broker_config, run_settings
+from .config.kafka import Resolved, broker_config, run_configs
 from .errors import LogDirOffline, NotClosed, StorageError
 from .format.files.checkpoints import MetaProperties
 from .format.files.names import TopicPartition
-from .ingest import two_phase as placing
+from .ingest import two_phase as ingest
 from .ingest.commit_file import CommitFile
 from .log.append.writer import LogWriter
 from .log.delete.deletions import Deletion
@@ -41,7 +41,7 @@ from .log_dirs.scheduler import Scheduler, TaskStatus
 from .log_dirs.upkeep import BackgroundTasks
 from .log_dirs.writable_log_dir import WritableLogDir
 from .log_dirs.writable_log_dirs import WritableLogDirs, refuse_same_partitions
-from .topics.topic_configs import KeptSettings
+from .topics.topic_configs import StoredTopicConfigs
 from .topics.topics import Topics
 from .topics.undeleting import Undeleting
 from .transactions.decisions import TransactionLog, read_decisions
@@ -59,7 +59,7 @@ class LogManager(Engine):
     def __init__(
         self,
         paths: str | Sequence[str],
-        settings: Mapping[str, str] | None = None,
+        configs: Mapping[str, str] | None = None,
         clock: Clock | None = None,
         *,
         owner: MetaProperties | None = None,
@@ -89,7 +89,7 @@ class LogManager(Engine):
         CorruptError for a damaged file of topic configs.
         """
         self.clock = clock or SystemClock()
-        self.broker_config = broker_config(run_settings((settings or {}).items()))
+        self.broker_config = broker_config(run_configs((configs or {}).items()))
         check_rate(self.broker_config.log_cleaner_io_max_bytes_per_second)
         self._closed = False
         there = refuse_paths(paths, owner)
@@ -98,14 +98,14 @@ class LogManager(Engine):
         with ExitStack() as undo:
             held = hold(paths, undo)
             identify(held, owner, self.clock.now_ms())
-            super().__init__([each.directory.path for each in held], settings)
+            super().__init__([each.directory.path for each in held], configs)
             threads = self.broker_config.num_recovery_threads_per_data_dir
             self.dirs = WritableLogDirs(held, self.log_dirs, self.clock, threads)
             self._compose(recovered, finds_deleted, maintain, unregistered)
-            self._resume_placing()
+            self._resume_ingests()
             self.dirs.load(self._open, loaded or (lambda done, of: None))
-            placing.finish_decided(self)
-            placing.undo_begun(self)
+            ingest.finish_committed(self)
+            ingest.undo_started(self)
             decided = [read_decisions(each.directory) for each in held]
             finish_decided(self, itertools.chain.from_iterable(decided))
             undo.pop_all()
@@ -119,7 +119,7 @@ class LogManager(Engine):
     ) -> None:
         """Creates the parts, which share the directories, the clock and the cleaner."""
         config, clock, dirs = self.broker_config, self.clock, self.dirs
-        kept = self._kept = KeptSettings(dirs, self._settings_of)
+        kept = self._kept = StoredTopicConfigs(dirs, self._configs_of)
         cleaner = self.cleaner = CleanerManager(
             dirs.dirs, lambda key: self.log(*key).view(), config, clock
         )
@@ -128,7 +128,7 @@ class LogManager(Engine):
         )
         self._tasks = Scheduler(self.upkeep.tasks(config), clock)
         self.transactions = TransactionLog(lambda: [each.directory for each in dirs.live()])
-        self.placements = CommitFile(
+        self.commits = CommitFile(
             [each.directory for each in dirs.dirs], lambda: [each.directory for each in dirs.live()]
         )
         opening = LogOpening(clock, self.context.limits, config, recovered, finds_deleted)
@@ -164,7 +164,7 @@ class LogManager(Engine):
         self,
         topic: str,
         partitions: int | Sequence[int] = 1,
-        settings: Mapping[str, str] | None = None,
+        configs: Mapping[str, str] | None = None,
         topic_id: str = "",
         *,
         carried_over: bool = False,
@@ -180,7 +180,7 @@ class LogManager(Engine):
         nothing of it remains.
         """
         return self._topics.create(
-            topic, partitions, settings or {}, topic_id, carried_over, unregistered
+            topic, partitions, configs or {}, topic_id, carried_over, unregistered
         )
 
     def create_partitions(self, topic: str, total: int, *, unregistered: bool = False) -> None:
@@ -214,7 +214,7 @@ class LogManager(Engine):
         that cached facts about one are not applied to its successor."""
         return self._topics.incarnation(topic)
 
-    def topic_settings(self, topic: str) -> Mapping[str, str]:
+    def stored_configs(self, topic: str) -> Mapping[str, str]:
         """Returns the topic's configs in kafkafs's own file."""
         return self._kept.of(topic)
 
@@ -336,10 +336,10 @@ class LogManager(Engine):
 
     # -- internal -------------------------------------------------------------------------------
 
-    def _resume_placing(self) -> None:
+    def _resume_ingests(self) -> None:
         for log_dir in self.dirs.dirs:
             with suppress(LogDirOffline), log_dir.guarded():
-                placing.resume_decided(log_dir.directory, self.placements)
+                ingest.resume_committed(log_dir.directory, self.commits)
 
     def _open(self, log_dir: WritableLogDir, found: PartitionDir, is_clean: bool) -> LogWriter:
         """Opens an existing partition, recovering it first if necessary."""

@@ -41,7 +41,7 @@ def _ask(engine: Engine, key: TopicPartition, now_ms: int | None) -> PreviewRequ
     return PreviewRequest.of(
         engine.log(*key).view(),
         engine.topic_config(key[0]).config,
-        broker_config(engine.settings),
+        broker_config(engine.configs),
         engine.partition_dir(*key).log_dir.cleaner_offsets.get(key),
         SystemClock().now_ms() if now_ms is None else now_ms,
     )

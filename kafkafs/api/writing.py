@@ -105,8 +105,8 @@ class WritableLogDirectories(LogDirectories):
         self._writable.create_partitions(topic, total, unregistered=unregistered)
 
     def delete_topic(self, topic: str) -> None:
-        """Deletes a topic with all its records. Raises UnknownTopic. Raises SettingsStay if the
-        topic was deleted, but a full disk prevented removing its configs."""
+        """Deletes a topic with all its records. Raises UnknownTopic. Raises ConfigsNotRemoved if
+        the topic was deleted, but a full disk prevented removing its configs."""
         self._writable.delete_topic(topic)
 
     def configure(self, topic: str, changes: Mapping[str, str | None]) -> dict[str, str]:

@@ -31,6 +31,7 @@ from .schema import (
     attribute,
     boolean,
     declared,
+    define,
     double,
     either,
     integer,
@@ -38,7 +39,6 @@ from .schema import (
     one_of,
     ratio,
     read_value,
-    setting,
     text_of,
     unknown,
 )
@@ -64,66 +64,66 @@ class TopicConfig:
     """The configs of one topic. Times in ms, sizes in bytes; -1 means no limit where the config is
     a limit."""
 
-    segment_bytes: int = setting(
+    segment_bytes: int = define(
         1 << 30,
         _int(_MIB),
         "log.segment.bytes",
         written_rule=_int(14),  # before 4.0
     )
-    internal_segment_bytes: int | None = setting(None, _int(None))
-    segment_ms: int = setting(
+    internal_segment_bytes: int | None = define(None, _int(None))
+    segment_ms: int = define(
         7 * _DAY_MS, _long(1), "log.roll.ms", ServerName("log.roll.hours", _HOUR_MS)
     )
-    segment_jitter_ms: int = setting(
+    segment_jitter_ms: int = define(
         0, _long(0), "log.roll.jitter.ms", ServerName("log.roll.jitter.hours", _HOUR_MS)
     )
-    segment_index_bytes: int = setting(10 * _MIB, _int(4), "log.index.size.max.bytes")
-    index_interval_bytes: int = setting(4096, _int(0), "log.index.interval.bytes")
-    preallocate: bool = setting(False, boolean, "log.preallocate")
-    flush_messages: int = setting(UNLIMITED, _long(1), "log.flush.interval.messages")
-    flush_ms: int = setting(
+    segment_index_bytes: int = define(10 * _MIB, _int(4), "log.index.size.max.bytes")
+    index_interval_bytes: int = define(4096, _int(0), "log.index.interval.bytes")
+    preallocate: bool = define(False, boolean, "log.preallocate")
+    flush_messages: int = define(UNLIMITED, _long(1), "log.flush.interval.messages")
+    flush_ms: int = define(
         UNLIMITED, _long(0), "log.flush.interval.ms", "log.flush.scheduler.interval.ms"
     )
-    retention_ms: int = setting(
+    retention_ms: int = define(
         7 * _DAY_MS,
         _long(-1),
         ServerName("log.retention.ms", is_limit=True),
         ServerName("log.retention.minutes", _MINUTE_MS, is_limit=True),
         ServerName("log.retention.hours", _HOUR_MS, is_limit=True),
     )
-    retention_bytes: int = setting(-1, _long(None), "log.retention.bytes")
-    file_delete_delay_ms: int = setting(_MINUTE_MS, _long(0), "log.segment.delete.delay.ms")
-    cleanup_policy: tuple[str, ...] = setting(
+    retention_bytes: int = define(-1, _long(None), "log.retention.bytes")
+    file_delete_delay_ms: int = define(_MINUTE_MS, _long(0), "log.segment.delete.delay.ms")
+    cleanup_policy: tuple[str, ...] = define(
         ("delete",), list_of("compact", "delete"), "log.cleanup.policy"
     )
-    min_cleanable_dirty_ratio: float = setting(0.5, ratio, "log.cleaner.min.cleanable.ratio")
-    delete_retention_ms: int = setting(_DAY_MS, _long(0), "log.cleaner.delete.retention.ms")
-    min_compaction_lag_ms: int = setting(0, _long(0), "log.cleaner.min.compaction.lag.ms")
-    max_compaction_lag_ms: int = setting(UNLIMITED, _long(1), "log.cleaner.max.compaction.lag.ms")
-    max_message_bytes: int = setting(_MIB + 12, _int(0), "message.max.bytes")
-    compression_type: str = setting("producer", one_of(*_CODECS), "compression.type")
-    compression_gzip_level: int = setting(-1, either(-1, _int(1, 9)), "compression.gzip.level")
-    compression_lz4_level: int = setting(9, _int(1, 17), "compression.lz4.level")
-    compression_zstd_level: int = setting(3, _int(-131072, 22), "compression.zstd.level")
-    message_timestamp_type: str = setting(
+    min_cleanable_dirty_ratio: float = define(0.5, ratio, "log.cleaner.min.cleanable.ratio")
+    delete_retention_ms: int = define(_DAY_MS, _long(0), "log.cleaner.delete.retention.ms")
+    min_compaction_lag_ms: int = define(0, _long(0), "log.cleaner.min.compaction.lag.ms")
+    max_compaction_lag_ms: int = define(UNLIMITED, _long(1), "log.cleaner.max.compaction.lag.ms")
+    max_message_bytes: int = define(_MIB + 12, _int(0), "message.max.bytes")
+    compression_type: str = define("producer", one_of(*_CODECS), "compression.type")
+    compression_gzip_level: int = define(-1, either(-1, _int(1, 9)), "compression.gzip.level")
+    compression_lz4_level: int = define(9, _int(1, 17), "compression.lz4.level")
+    compression_zstd_level: int = define(3, _int(-131072, 22), "compression.zstd.level")
+    message_timestamp_type: str = define(
         "CreateTime", one_of("CreateTime", "LogAppendTime"), "log.message.timestamp.type"
     )
-    message_timestamp_before_max_ms: int = setting(
+    message_timestamp_before_max_ms: int = define(
         UNLIMITED, _long(0), "log.message.timestamp.before.max.ms"
     )
-    message_timestamp_after_max_ms: int = setting(
+    message_timestamp_after_max_ms: int = define(
         _HOUR_MS, _long(0), "log.message.timestamp.after.max.ms"
     )
     # These do not affect the files here, but are topic configs all the same.
-    min_insync_replicas: int = setting(1, _int(1), "min.insync.replicas")
-    unclean_leader_election_enable: bool = setting(False, boolean, "unclean.leader.election.enable")
-    leader_replication_throttled_replicas: tuple[str, ...] = setting((), list_of())
-    follower_replication_throttled_replicas: tuple[str, ...] = setting((), list_of())
-    remote_storage_enable: bool = setting(False, boolean)
-    remote_log_copy_disable: bool = setting(False, boolean)
-    remote_log_delete_on_disable: bool = setting(False, boolean)
-    local_retention_ms: int = setting(-2, _long(-2), "log.local.retention.ms")
-    local_retention_bytes: int = setting(-2, _long(-2), "log.local.retention.bytes")
+    min_insync_replicas: int = define(1, _int(1), "min.insync.replicas")
+    unclean_leader_election_enable: bool = define(False, boolean, "unclean.leader.election.enable")
+    leader_replication_throttled_replicas: tuple[str, ...] = define((), list_of())
+    follower_replication_throttled_replicas: tuple[str, ...] = define((), list_of())
+    remote_storage_enable: bool = define(False, boolean)
+    remote_log_copy_disable: bool = define(False, boolean)
+    remote_log_delete_on_disable: bool = define(False, boolean)
+    local_retention_ms: int = define(-2, _long(-2), "log.local.retention.ms")
+    local_retention_bytes: int = define(-2, _long(-2), "log.local.retention.bytes")
 
     @property
     def segment_size(self) -> int:
@@ -137,23 +137,23 @@ class TopicConfig:
 class BrokerConfig:
     """The broker configs that no topic can override, as far as they concern its log directories."""
 
-    log_flush_scheduler_interval_ms: int = setting(UNLIMITED, _long(None))
-    log_flush_offset_checkpoint_interval_ms: int = setting(_MINUTE_MS, _int(0))
-    log_flush_start_offset_checkpoint_interval_ms: int = setting(_MINUTE_MS, _int(0))
-    replica_high_watermark_checkpoint_interval_ms: int = setting(5000, _long(None))
-    log_retention_check_interval_ms: int = setting(5 * _MINUTE_MS, _long(1))
-    log_cleaner_enable: bool = setting(True, boolean)
-    log_cleaner_threads: int = setting(1, _int(0))
-    log_cleaner_dedupe_buffer_size: int = setting(128 * _MIB, _long(None))
-    log_cleaner_io_buffer_load_factor: float = setting(0.9, double)
-    log_cleaner_io_buffer_size: int = setting(512 << 10, _int(0))
-    log_cleaner_io_max_bytes_per_second: float = setting(1.7976931348623157e308, double)
-    log_cleaner_backoff_ms: int = setting(15_000, _long(0))
-    log_initial_task_delay_ms: int = setting(30_000, _long(0))
-    num_recovery_threads_per_data_dir: int = setting(2, _int(1))
-    producer_id_expiration_ms: int = setting(_DAY_MS, _int(1))
-    producer_id_expiration_check_interval_ms: int = setting(10 * _MINUTE_MS, _int(1))
-    transaction_max_timeout_ms: int = setting(15 * _MINUTE_MS, _int(1))
+    log_flush_scheduler_interval_ms: int = define(UNLIMITED, _long(None))
+    log_flush_offset_checkpoint_interval_ms: int = define(_MINUTE_MS, _int(0))
+    log_flush_start_offset_checkpoint_interval_ms: int = define(_MINUTE_MS, _int(0))
+    replica_high_watermark_checkpoint_interval_ms: int = define(5000, _long(None))
+    log_retention_check_interval_ms: int = define(5 * _MINUTE_MS, _long(1))
+    log_cleaner_enable: bool = define(True, boolean)
+    log_cleaner_threads: int = define(1, _int(0))
+    log_cleaner_dedupe_buffer_size: int = define(128 * _MIB, _long(None))
+    log_cleaner_io_buffer_load_factor: float = define(0.9, double)
+    log_cleaner_io_buffer_size: int = define(512 << 10, _int(0))
+    log_cleaner_io_max_bytes_per_second: float = define(1.7976931348623157e308, double)
+    log_cleaner_backoff_ms: int = define(15_000, _long(0))
+    log_initial_task_delay_ms: int = define(30_000, _long(0))
+    num_recovery_threads_per_data_dir: int = define(2, _int(1))
+    producer_id_expiration_ms: int = define(_DAY_MS, _int(1))
+    producer_id_expiration_check_interval_ms: int = define(10 * _MINUTE_MS, _int(1))
+    transaction_max_timeout_ms: int = define(15 * _MINUTE_MS, _int(1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,30 +161,30 @@ class ReaderConfig:
     """Limits on kafkafs's own reading, for which Kafka has no names. Only set for a run."""
 
     # The largest batch, as stored and decompressed, that is read into memory.
-    kafkafs_max_batch_bytes: int = setting(128 * _MIB, _int(1))
+    kafkafs_max_batch_bytes: int = define(128 * _MIB, _int(1))
     # Bytes of decoded batches to cache; 0 caches none.
-    kafkafs_cache_bytes: int = setting(64 * _MIB, _int(0))
+    kafkafs_cache_bytes: int = define(64 * _MIB, _int(0))
     # The index of the latest record of each key, for all logs together; listing keys needs as much
     # again.
-    kafkafs_key_cache_bytes: int = setting(256 * _MIB, _int(_MIB))
+    kafkafs_key_cache_bytes: int = define(256 * _MIB, _int(_MIB))
     # The Parquet files of ranges that a mount keeps in its temporary directory, all together.
-    kafkafs_range_parquet_bytes: int = setting(8 << 30, _long(_MIB))
+    kafkafs_range_parquet_bytes: int = define(8 << 30, _long(_MIB))
     # How long opening a stream may wait for its size to be determined.
-    kafkafs_size_wait_ms: int = setting(1000, _int(0))
+    kafkafs_size_wait_ms: int = define(1000, _int(0))
     # Files and indexes to keep open; fewer if the process may not open as many.
-    kafkafs_open_files: int = setting(8192, _int(1))
+    kafkafs_open_files: int = define(8192, _int(1))
 
 
 _TOPIC = declared(TopicConfig)
 _BROKER = declared(BrokerConfig)
 _READER = declared(ReaderConfig)
 _SERVER_NAMES = {
-    server.name: (server, setting) for setting in _TOPIC.values() for server in setting.servers
+    server.name: (server, define) for define in _TOPIC.values() for server in define.servers
 }
 _LAGS = ("min.compaction.lag.ms", "max.compaction.lag.ms")
 # The names of topic configs, and all names that can be set for a run.
-TOPIC_SETTINGS = frozenset(_TOPIC)
-SETTINGS = frozenset((*_TOPIC, *_BROKER, *_READER, *_SERVER_NAMES))
+TOPIC_CONFIG_NAMES = frozenset(_TOPIC)
+CONFIG_NAMES = frozenset((*_TOPIC, *_BROKER, *_READER, *_SERVER_NAMES))
 
 
 class ConfigSource(StrEnum):
@@ -200,7 +200,7 @@ class ConfigSource(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Configs:
-    """The raw text values of each source, by name. `run` has been checked by `run_settings`."""
+    """The raw text values of each source, by name. `run` has been checked by `run_configs`."""
 
     run: Mapping[str, str] = field(default_factory=dict)
     topic_file: Mapping[str, str] = field(default_factory=dict)
@@ -226,14 +226,14 @@ class Resolved:
     def as_json(self) -> dict[str, Any]:
         """Returns all configs with their sources, and the problems."""
         sources = {name: str(source) for name, source in self.sources.items()}
-        settings = {
+        configs = {
             name: {"value": text, "source": sources.get(name, "default")}
             for name, text in texts(self.config).items()
         }
-        return {"settings": settings, "problems": list(self.problems)}
+        return {"settings": configs, "problems": list(self.problems)}
 
 
-def run_settings(pairs: Iterable[tuple[str, str]]) -> Mapping[str, str]:
+def run_configs(pairs: Iterable[tuple[str, str]]) -> Mapping[str, str]:
     """Checks names and values given for a run; if a name is given twice, the last value applies.
     Raises ConfigError for a name that does not exist or a value that Kafka would refuse."""
     found = dict(pairs)
@@ -244,33 +244,33 @@ def run_settings(pairs: Iterable[tuple[str, str]]) -> Mapping[str, str]:
         elif name in _SERVER_NAMES:
             _server_value(name, text, strict=True)
         else:
-            raise unknown(name, SETTINGS)
+            raise unknown(name, CONFIG_NAMES)
     return found
 
 
-def check_topic_settings(
-    settings: Mapping[str, str], names: Iterable[str] = (), *, carried_over: bool = False
+def check_topic_configs(
+    configs: Mapping[str, str], names: Iterable[str] = (), *, carried_over: bool = False
 ) -> None:
-    """Raises ConfigError if Kafka would refuse one of a topic's `settings`, or if a name in them or
+    """Raises ConfigError if Kafka would refuse one of a topic's `configs`, or if a name in them or
     in `names` is not a topic config. With `carried_over`, values that only an older Kafka accepted
     are allowed, too."""
-    for name in (*settings, *names):
+    for name in (*configs, *names):
         if name not in _TOPIC:
             raise unknown(name, _TOPIC)
-    for name, text in settings.items():
+    for name, text in configs.items():
         if not text.isprintable():
             raise ConfigError(name, f"must be one line of text (got {printable(text)!r})")
         read_value(name, text, _TOPIC[name].written_rule if carried_over else _TOPIC[name].rule)
 
 
 def broker_config(run: Mapping[str, str]) -> BrokerConfig:
-    """Returns the broker's configs, overridden by those of this run, which `run_settings` has
+    """Returns the broker's configs, overridden by those of this run, which `run_configs` has
     checked."""
     return BrokerConfig(**_values(_BROKER, run))
 
 
 def reader_config(run: Mapping[str, str]) -> ReaderConfig:
-    """Returns the read limits, overridden by those of this run, which `run_settings` has
+    """Returns the read limits, overridden by those of this run, which `run_configs` has
     checked."""
     return ReaderConfig(**_values(_READER, run))
 
@@ -285,14 +285,14 @@ def texts(config: TopicConfig | BrokerConfig | ReaderConfig) -> dict[str, str]:
     }
 
 
-def topic_config(settings: Configs) -> Resolved:
+def topic_config(configs: Configs) -> Resolved:
     """Resolves a topic's configs from all sources. Raises ConfigError if those of this run
     contradict each other."""
     values: dict[str, Any] = {}
     sources: dict[str, ConfigSource] = {}
     problems: list[str] = []
     for name, known in _TOPIC.items():
-        for source, text_name, text in _candidates(name, known, settings):
+        for source, text_name, text in _candidates(name, known, configs):
             strict = source in (ConfigSource.RUN, ConfigSource.RUN_BROKER)
             try:
                 value = _value(name, known, text_name, text, strict)
@@ -301,7 +301,7 @@ def topic_config(settings: Configs) -> Resolved:
                 continue
             values[attribute(name)], sources[name] = value, source
             break
-    problems += _unknown_names(settings)
+    problems += _unknown_names(configs)
     config = TopicConfig(**values)
     conflict = lag_conflict(config)
     if conflict is not None:
@@ -311,11 +311,11 @@ def topic_config(settings: Configs) -> Resolved:
     return Resolved(config, sources, tuple(problems))
 
 
-def checked_topic_config(settings: Configs, *, carried_over: bool = False) -> Resolved:
-    """Resolves a topic's configs, whose `settings` in kafkafs's own file are new. Raises
-    ConfigError; `carried_over` as in `check_topic_settings`."""
-    check_topic_settings(settings.topic_file, carried_over=carried_over)
-    resolved = topic_config(settings)
+def checked_topic_config(configs: Configs, *, carried_over: bool = False) -> Resolved:
+    """Resolves a topic's configs, whose `configs` in kafkafs's own file are new. Raises
+    ConfigError; `carried_over` as in `check_topic_configs`."""
+    check_topic_configs(configs.topic_file, carried_over=carried_over)
+    resolved = topic_config(configs)
     conflict = lag_conflict(resolved.config)
     if conflict is not None:
         raise fresh(conflict)
@@ -331,24 +331,24 @@ def lag_conflict(config: TopicConfig) -> ConfigError | None:
 
 
 def _candidates(
-    name: str, known: Declared, settings: Configs
+    name: str, known: Declared, configs: Configs
 ) -> Iterable[tuple[ConfigSource, str, str]]:
     """Yields source, name and text of each value that a config may have, in order of precedence."""
     for source, texts in (
-        (ConfigSource.RUN, settings.run),
-        (ConfigSource.TOPIC_FILE, settings.topic_file),
-        (ConfigSource.TOPIC, settings.topic),
+        (ConfigSource.RUN, configs.run),
+        (ConfigSource.TOPIC_FILE, configs.topic_file),
+        (ConfigSource.TOPIC, configs.topic),
     ):
         if name in texts:
             yield source, name, texts[name]
     for server in known.servers:
-        if server.name in settings.run:
-            yield ConfigSource.RUN_BROKER, server.name, settings.run[server.name]
+        if server.name in configs.run:
+            yield ConfigSource.RUN_BROKER, server.name, configs.run[server.name]
     # As in a broker, the two layers are merged before the order of the names applies.
     for server in known.servers:
         for source, texts in (
-            (ConfigSource.BROKER, settings.broker),
-            (ConfigSource.ALL_BROKERS, settings.all_brokers),
+            (ConfigSource.BROKER, configs.broker),
+            (ConfigSource.ALL_BROKERS, configs.all_brokers),
         ):
             if server.name in texts:
                 yield source, server.name, texts[server.name]
@@ -381,10 +381,10 @@ def _values(table: Mapping[str, Declared], texts: Mapping[str, str]) -> dict[str
     }
 
 
-def _unknown_names(settings: Configs) -> Iterable[str]:
+def _unknown_names(configs: Configs) -> Iterable[str]:
     for source, texts in (
-        (ConfigSource.TOPIC_FILE, settings.topic_file),
-        (ConfigSource.TOPIC, settings.topic),
+        (ConfigSource.TOPIC_FILE, configs.topic_file),
+        (ConfigSource.TOPIC, configs.topic),
     ):
         for name in texts:
             if name not in _TOPIC:

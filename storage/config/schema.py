@@ -1,6 +1,6 @@
 """Declares configs and parses their texts: the rules behind the tables in `config`.
 
-A table is a frozen dataclass whose fields are created by `setting`; the field `retention_ms` is the
+A table is a frozen dataclass whose fields are created by `define`; the field `retention_ms` is the
 config `retention.ms`. Text is parsed as Kafka's ConfigDef does: surrounding blanks are ignored,
 numbers are decimal, names and words are case-sensitive, `true` and `false` are not.
 """
@@ -22,7 +22,7 @@ LONG_MAX = 2**63 - 1
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
 _DOUBLE = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,4})?")
-_KEY = "kafkafs"  # key of `setting`'s entry in a field's metadata
+_KEY = "kafkafs"  # key of `define`'s entry in a field's metadata
 
 # A rule converts stripped text to a value, or raises ValueError with what is allowed.
 Rule = Callable[[str], Any]
@@ -48,7 +48,7 @@ class Declared:
     written_rule: Rule  # for values that brokers of any version wrote
 
 
-def setting(
+def define(
     default: T, rule: Rule, *servers: str | ServerName, written_rule: Rule | None = None
 ) -> T:
     """Declares a field of a table: its default, rule, and broker configs, in order of precedence.

@@ -23,11 +23,11 @@ from ..format.files.names import is_legal_topic
 from ..io.disk import DirFd
 from ..io.durable import WritableDirFd
 from ..io.small_file import read_value
-from .kafka import check_topic_settings
+from .kafka import check_topic_configs
 
-TOPIC_SETTINGS_FILE = "kafkafs.topics"
+TOPIC_CONFIGS_FILE = "kafkafs.topics"
 # Enough for a hundred thousand topics with a few configs each.
-MAX_TOPIC_SETTINGS_BYTES = 16 << 20
+MAX_TOPIC_CONFIGS_BYTES = 16 << 20
 
 _HEADER = """\
 # Topic configs, under Kafka's names.
@@ -54,7 +54,7 @@ _ADVICE = (
 )
 
 
-def parse_topic_settings(data: bytes) -> dict[str, dict[str, str]]:
+def parse_topic_configs(data: bytes) -> dict[str, dict[str, str]]:
     """Parses the configs of each topic, as texts by name, without checking that the configs exist
     or that their values are valid. Raises CorruptError, with the position of the line, if the file
     is malformed."""
@@ -69,101 +69,101 @@ def parse_topic_settings(data: bytes) -> dict[str, dict[str, str]]:
         what = f"{_what(error)}; {_ADVICE}"
         raise CorruptError(what, position=_position(data, error)) from None
     found = {topic: dict(parser.items(topic)) for topic in parser.sections()}
-    for topic, settings in found.items():
+    for topic, configs in found.items():
         at = data.find(f"[{topic}]".encode())
         if not is_legal_topic(topic):
             what = f"{printable(topic)!r} is not a legal topic name; {_ADVICE}"
             raise CorruptError(what, position=at)
-        if not can_be_kept(settings):
+        if not can_be_kept(configs):
             what = f"a config of {topic} is not one line of text; {_ADVICE}"
             raise CorruptError(what, position=at)
     return found
 
 
-def can_be_kept(settings: Texts) -> bool:
+def can_be_kept(configs: Texts) -> bool:
     """Returns whether the configs survive being written to the file and read back."""
-    names_fit = all(name and not _NO_NAME.search(name) for name in settings)
-    texts = (*settings, *settings.values())
+    names_fit = all(name and not _NO_NAME.search(name) for name in configs)
+    texts = (*configs, *configs.values())
     return names_fit and all(text.isprintable() and text == text.strip() for text in texts)
 
 
-def format_topic_settings(settings: Mapping[str, Texts]) -> bytes:
-    """Formats configs so that `parse_topic_settings` reads them back. Values must not contain line
+def format_topic_configs(configs: Mapping[str, Texts]) -> bytes:
+    """Formats configs so that `parse_topic_configs` reads them back. Values must not contain line
     breaks."""
     lines = [_HEADER]
-    for topic in sorted(settings):
+    for topic in sorted(configs):
         lines.append(f"\n[{topic}]\n")
-        lines += [f"{name} = {text}\n" for name, text in sorted(settings[topic].items())]
+        lines += [f"{name} = {text}\n" for name, text in sorted(configs[topic].items())]
     return "".join(lines).encode("utf-8")
 
 
-def changed_settings(settings: Texts, changes: Mapping[str, str | None]) -> dict[str, str]:
-    """Returns a topic's `settings` with `changes`, in which None removes a config. Raises
+def changed_configs(configs: Texts, changes: Mapping[str, str | None]) -> dict[str, str]:
+    """Returns a topic's `configs` with `changes`, in which None removes a config. Raises
     ConfigError for a config that no topic has, or a value that Kafka would refuse."""
     given = {name: text.strip() for name, text in changes.items() if text is not None}
-    check_topic_settings(given, changes)
-    kept = {name: text for name, text in settings.items() if name not in changes}
+    check_topic_configs(given, changes)
+    kept = {name: text for name, text in configs.items() if name not in changes}
     return {**kept, **given}
 
 
 @dataclass(frozen=True, slots=True)
-class FoundSettings:
+class FoundTopicConfigs:
     """The content of a log directory's file, and when it was changed, in ns; 0 if there is none."""
 
-    settings: Mapping[str, Texts] = field(default_factory=dict)
+    configs: Mapping[str, Texts] = field(default_factory=dict)
     changed_ns: int = 0
 
 
-def newest(found: Iterable[FoundSettings]) -> FoundSettings:
+def newest(found: Iterable[FoundTopicConfigs]) -> FoundTopicConfigs:
     """Returns the one that applies: the one changed last, or the first of several changed at the
     same time."""
-    return max(found, key=lambda each: each.changed_ns, default=FoundSettings())
+    return max(found, key=lambda each: each.changed_ns, default=FoundTopicConfigs())
 
 
-class TopicSettings:
+class TopicConfigFiles:
     """The configs in the files of several log directories, for writing. Not thread-safe."""
 
     def __init__(self, directories: Sequence[WritableDirFd]) -> None:
         """Reads the files. Raises CorruptError if one of them is damaged."""
         found = [_read(directory) for directory in directories]
         counts = newest(found)
-        self._settings = dict(counts.settings)
+        self._configs = dict(counts.configs)
         # The directories whose files differ.
         self.stale = tuple(
             directory
             for directory, each in zip(directories, found, strict=True)
-            if each.settings != counts.settings
+            if each.configs != counts.configs
         )
 
     def of(self, topic: str) -> Texts:
         """Returns the configs of one topic."""
-        return self._settings.get(topic, {})
+        return self._configs.get(topic, {})
 
     def changed(self, topic: str, changes: Mapping[str, str | None]) -> dict[str, str]:
         """Returns the topic's configs with `changes`, in which None removes a config, without
         storing them. Raises ConfigError for a config that no topic has, or a value that Kafka would
         refuse."""
-        return changed_settings(self.of(topic), changes)
+        return changed_configs(self.of(topic), changes)
 
-    def replace(self, topic: str, settings: Texts) -> None:
+    def replace(self, topic: str, configs: Texts) -> None:
         """Sets the topic's configs in memory; an empty mapping removes the topic. Call `write`
         next."""
-        others = {name: texts for name, texts in self._settings.items() if name != topic}
-        self._settings = {**others, topic: dict(settings)} if settings else others
+        others = {name: texts for name, texts in self._configs.items() if name != topic}
+        self._configs = {**others, topic: dict(configs)} if configs else others
 
     def write(self, directory: WritableDirFd) -> None:
         """Writes the configs to one directory's file, durably."""
-        directory.write_atomically(TOPIC_SETTINGS_FILE, format_topic_settings(self._settings))
+        directory.write_atomically(TOPIC_CONFIGS_FILE, format_topic_configs(self._configs))
 
 
-def _read(directory: DirFd) -> FoundSettings:
+def _read(directory: DirFd) -> FoundTopicConfigs:
     try:
-        changed_ns = directory.stat(TOPIC_SETTINGS_FILE).st_mtime_ns
-        limit = MAX_TOPIC_SETTINGS_BYTES
-        settings = read_value(directory, TOPIC_SETTINGS_FILE, limit, parse_topic_settings)
+        changed_ns = directory.stat(TOPIC_CONFIGS_FILE).st_mtime_ns
+        limit = MAX_TOPIC_CONFIGS_BYTES
+        configs = read_value(directory, TOPIC_CONFIGS_FILE, limit, parse_topic_configs)
     except SegmentGone:
-        return FoundSettings()
-    return FoundSettings(settings, changed_ns)
+        return FoundTopicConfigs()
+    return FoundTopicConfigs(configs, changed_ns)
 
 
 def _what(error: configparser.Error) -> str:

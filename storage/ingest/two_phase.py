@@ -4,17 +4,17 @@
    the offsets from there on and are written into the partition's directory as `.cleaned`: small
    segments are copied, several into one; large ones are hard-linked and get their offsets in place,
    which no checksum covers. The staged files stay.
-2. The write is committed: `placements` records it, with the resulting segments.
-3. In each partition the new segments replace the empty one (`log.placing`).
+2. The write is committed: the commit file records it, with the resulting segments.
+3. In each partition the new segments replace the empty one (`IngestTarget`).
 4. The staged files are removed, and the write is recorded as complete.
 
 Topics created for the write are recorded before all that; the commit removes their record.
 
 After a crash before 2, loading the partitions removes the `.cleaned` files, and the next process to
-open the directories removes the topics (`undo_begun`). After a later crash, that process completes
-the write: before the partitions are loaded, from the `.cleaned` files (`resume_decided`); and after
+open the directories removes the topics (`undo_started`). After a later crash, that process completes the
+write: before the partitions are loaded, from the `.cleaned` files (`resume_committed`); and after
 that, if a broker has run in between and discarded those, from the staged files again
-(`finish_decided`).
+(`finish_committed`).
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ from ..format.records.validate import AppendOrigin, ValidationResult
 from ..io.disk import DirFd, OpenFile
 from ..io.durable import SyncFailed, WritableDirFd
 from ..log.append.appending import marker_reader
-from ..log.append.log_target import Placing
+from ..log.append.log_target import IngestTarget
 from ..log.append.writer import LogWriter
 from ..log.delete.replacing import commit_cleaned, discard_cleaned
 from ..segment.extent import Extent, Fault
 from ..segment.txn_index import AbortedTxn
 from ..segment.walk import read_runs
-from .commit_file import Begun, CommitFile, IngestWrite, PlacedPart, Placement, StagedPart
+from .commit_file import StartedWrite, CommitFile, IngestWrite, IngestedPart, CommitRecord, StagedPart
 from .segment_series import SealedSegment, SegmentSeries
 
 logger = logging.getLogger(__name__)
@@ -64,14 +64,14 @@ _THREADS: Final = 4
 # A staged segment of at least this many bytes is large. A log of smaller ones would have too many.
 _LARGE: Final = 32 << 20
 # The bytes of a batch up to and including the leader epoch: the part that is changed in place.
-_PLACED_BYTES: Final = 16
+_ASSIGNED_BYTES: Final = 16
 
 
-class Placeable(Protocol):
+class IngestEngine(Protocol):
     """The engine, as far as ingest needs it."""
 
     @property
-    def placements(self) -> CommitFile: ...
+    def commits(self) -> CommitFile: ...
     @property
     def cleaner(self) -> CleanerManager: ...
 
@@ -82,14 +82,14 @@ class Placeable(Protocol):
         self,
         topic: str,
         partitions: int = 1,
-        settings: Mapping[str, str] | None = None,
+        configs: Mapping[str, str] | None = None,
         topic_id: str = "",
     ) -> str: ...
     def delete_unchanged_topic(self, topic: str, ends: Mapping[int, int]) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class Ingested:
     """The offsets of the records, half-open ranges by partition. `is_repeated`: they were already
     there, and nothing was written."""
 
@@ -97,12 +97,12 @@ class Placed:
     is_repeated: bool = False
 
 
-def place(
-    engine: Placeable,
+def ingest(
+    engine: IngestEngine,
     write: IngestWrite,
     parts: Sequence[StagedPart],
     new_topics: Mapping[str, int] = MappingProxyType({}),
-) -> Placed:
+) -> Ingested:
     """Appends staged parts to their partitions, those of a partition in the given order, and
     removes them. Offsets that are kept must be at or above the log end offset. `new_topics`: topics
     to create first, with their numbers of partitions.
@@ -112,128 +112,128 @@ def place(
     was, including the staged parts. Raises LogDirOffline if the write may be committed but not
     complete; opening the directories again completes it.
     """
-    if engine.placements.is_done(write):
+    if engine.commits.is_done(write):
         _remove(parts)
-        return Placed({}, is_repeated=True)
-    if engine.placements.is_pending(write):
+        return Ingested({}, is_repeated=True)
+    if engine.commits.is_pending(write):
         raise StorageError(f"{write} is committed, but could not be completed yet; see the log")
     if not new_topics:
-        return _place(engine, write, parts)
+        return _ingest(engine, write, parts)
     ids = {topic: random_uuid_text() for topic in new_topics}
-    engine.placements.begin(write, ids)
+    engine.commits.start(write, ids)
     try:
         for topic, partitions in new_topics.items():
             engine.create_topic(topic, partitions, topic_id=ids[topic])
-        placed = _place(engine, write, parts)
+        ingested = _ingest(engine, write, parts)
     except BaseException:
         with suppress(StorageError, OSError):  # report the first error
-            _undo(engine, Begun(write, ids))
+            _undo(engine, StartedWrite(write, ids))
         raise
     with suppress(OSError):  # there was nothing to commit; a topic that stays empty may be removed
-        engine.placements.give_up(write)
-    return placed
+        engine.commits.abandon(write)
+    return ingested
 
 
-def _place(engine: Placeable, write: IngestWrite, parts: Sequence[StagedPart]) -> Placed:
+def _ingest(engine: IngestEngine, write: IngestWrite, parts: Sequence[StagedPart]) -> Ingested:
     by_partition: defaultdict[TopicPartition, list[StagedPart]] = defaultdict(list)
     for part in parts:
         if part.segments:
             by_partition[part.topic, part.partition].append(part)
     if not by_partition:
-        return Placed({})
+        return Ingested({})
     with ExitStack() as held:
         for key in by_partition:  # called last
             held.callback(engine.writer(*key).settle)
-        bringing = [
-            held.enter_context(_bringing(engine, key, tuple(those)))
+        ingests = [
+            held.enter_context(_paused_for_ingest(engine, key, tuple(those)))
             for key, those in sorted(by_partition.items())
         ]
-        placed = _decide(engine.placements, write, bringing)
-        _exchange(bringing)
+        ingested = _prepare_and_commit(engine.commits, write, ingests)
+        _swap_in(ingests)
     _remove(parts)
     with suppress(OSError):  # all is in place; a leftover commit record does no harm
-        engine.placements.done(write)
-    return Placed({
+        engine.commits.done(write)
+    return Ingested({
         (part.topic, part.partition): range(
             part.segments[0].base_offset, part.segments[-1].end_offset
         )
-        for part in placed
+        for part in ingested
     })  # fmt: skip
 
 
 @contextmanager
-def _bringing(
-    engine: Placeable, key: TopicPartition, parts: tuple[StagedPart, ...]
-) -> Iterator[_Bringing]:
+def _paused_for_ingest(
+    engine: IngestEngine, key: TopicPartition, parts: tuple[StagedPart, ...]
+) -> Iterator[_PartitionIngest]:
     """Yields a partition that nothing else changes meanwhile: the cleaner writes `.cleaned` files,
     too."""
     with (
         engine.cleaner.cleaning_state.abort_and_pause(key),
-        engine.writer(*key).placing() as placing,
+        engine.writer(*key).ingesting() as target,
     ):
-        yield _Bringing(key, placing, parts)
+        yield _PartitionIngest(key, target, parts)
 
 
-class _Bringing:
+class _PartitionIngest:
     """Staged parts being ingested into one partition. `segments`: the resulting segments."""
 
     def __init__(
-        self, key: TopicPartition, placing: Placing, parts: tuple[StagedPart, ...]
+        self, key: TopicPartition, target: IngestTarget, parts: tuple[StagedPart, ...]
     ) -> None:
         self.key = key
-        self.placing = placing
+        self.target = target
         self.parts = parts
         self.segments: list[SealedSegment] = []
         self._series: SegmentSeries | None = None
 
-    def bring_in(self) -> None:
+    def prepare(self) -> None:
         """Creates the new segments, which are not part of the log yet."""
         first = self.parts[0]
-        base = first.segments[0].base_offset if first.keeps_offsets else self.placing.end_offset
-        self.placing.make_room(base)
-        series = self._series = SegmentSeries(self.placing.directory, base, self.placing.config)
+        base = first.segments[0].base_offset if first.keeps_offsets else self.target.end_offset
+        self.target.end_at(base)
+        series = self._series = SegmentSeries(self.target.directory, base, self.target.config)
         for part in self.parts:
             for segment in part.segments:
-                self._bring_in(series, part, segment)
+                self._prepare(series, part, segment)
         self.segments = series.finish()
 
-    def _bring_in(self, series: SegmentSeries, part: StagedPart, segment: SealedSegment) -> None:
+    def _prepare(self, series: SegmentSeries, part: StagedPart, segment: SealedSegment) -> None:
         first = series.end_offset
         if part.keeps_offsets and segment.base_offset < first:
             what = f"{part.path}: offset {segment.base_offset} comes after {first - 1}"
             raise OffsetOutOfRange(what)
         is_large = segment.size >= _LARGE and not part.keeps_offsets
         if is_large and series.adopt(part.directory, segment):
-            self._place_in_file(part, segment, first)
+            self._assign_in_file(part, segment, first)
         else:
             self._copy(series, part, segment)
 
     def _copy(self, series: SegmentSeries, part: StagedPart, segment: SealedSegment) -> None:
         for _, admitted in _batches(part, segment):
-            aborted = self._place(part, admitted, series.end_offset)
+            aborted = self._assign_offsets(part, admitted, series.end_offset)
             series.append(admitted.data, admitted.table, aborted)
 
-    def _place_in_file(self, part: StagedPart, segment: SealedSegment, next_offset: int) -> None:
+    def _assign_in_file(self, part: StagedPart, segment: SealedSegment, next_offset: int) -> None:
         file = part.directory.writable(_log_name(segment))
         for position, admitted in _batches(part, segment):
-            if self._place(part, admitted, next_offset):
+            if self._assign_offsets(part, admitted, next_offset):
                 raise CorruptError(
                     "it ends transactions, which requires that offsets are kept", file.path
                 )
             next_offset = admitted.last_offset + 1
             starts = admitted.table.column(b.POSITION).tolist()
             file.write_pieces(
-                (position + at, admitted.data[at : at + _PLACED_BYTES]) for at in starts
+                (position + at, admitted.data[at : at + _ASSIGNED_BYTES]) for at in starts
             )
         file.sync()
 
-    def _place(
+    def _assign_offsets(
         self, part: StagedPart, admitted: ValidationResult, next_offset: int
     ) -> Sequence[AbortedTxn]:
         """Assigns offsets to batches; returns the aborted transactions that end in them."""
-        update = self.placing.producers
+        update = self.target.producers
         first = admitted.first_offset if part.keeps_offsets else next_offset
-        admitted.place(first, self.placing.leader_epoch)
+        admitted.place(first, self.target.leader_epoch)
         known = len(update.aborted)
         update.add(admitted.table, AppendOrigin.REPLICATION, marker_reader(admitted))
         return update.aborted[known:]
@@ -243,9 +243,9 @@ class _Bringing:
             self._series.discard()
 
     @property
-    def placed(self) -> PlacedPart:
-        epoch = self.placing.leader_epoch
-        return PlacedPart(*self.key, epoch, self.parts, tuple(self.segments))
+    def ingested(self) -> IngestedPart:
+        epoch = self.target.leader_epoch
+        return IngestedPart(*self.key, epoch, self.parts, tuple(self.segments))
 
 
 def _batches(part: StagedPart, segment: SealedSegment) -> Iterator[tuple[int, ValidationResult]]:
@@ -272,45 +272,45 @@ def _log_name(segment: SealedSegment) -> str:
     return segment_file(segment.base_offset, FileKind.LOG, FileState.CLEANED)
 
 
-def _decide(
-    placements: CommitFile, write: IngestWrite, bringing: Sequence[_Bringing]
-) -> list[PlacedPart]:
+def _prepare_and_commit(
+    commits: CommitFile, write: IngestWrite, ingests: Sequence[_PartitionIngest]
+) -> list[IngestedPart]:
     """Creates all segments and commits; on failure, nothing remains of them."""
     try:
         with ThreadPoolExecutor(_THREADS) as executor:
-            list(executor.map(_Bringing.bring_in, bringing))
+            list(executor.map(_PartitionIngest.prepare, ingests))
     except BaseException:
-        _discard(bringing)
+        _discard(ingests)
         raise
-    placed = [each.placed for each in bringing]
+    ingested = [each.ingested for each in ingests]
     try:
-        placements.decide(Placement(write, tuple(placed)))
+        commits.commit(CommitRecord(write, tuple(ingested)))
     except SyncFailed as error:
-        _give_up(bringing)
+        _abandon(ingests)
         why = f"it is unknown whether a write was committed: {error}"
-        raise LogDirOffline(bringing[0].placing.directory.path, why) from error
+        raise LogDirOffline(ingests[0].target.directory.path, why) from error
     except OSError:
-        _discard(bringing)
+        _discard(ingests)
         raise
     except BaseException:
-        _give_up(bringing)
+        _abandon(ingests)
         raise
-    return placed
+    return ingested
 
 
-def _exchange(bringing: Sequence[_Bringing]) -> None:
+def _swap_in(ingests: Sequence[_PartitionIngest]) -> None:
     """Swaps in the segments of all partitions. A failure in one does not keep back the others."""
     failures: list[LogDirOffline] = []
-    left = list(bringing)
+    left = list(ingests)
     try:
         while left:
             try:
-                left[0].placing.exchange(left[0].segments)
+                left[0].target.swap_in(left[0].segments)
             except LogDirOffline as error:
                 failures.append(error)
             del left[0]
     finally:
-        _give_up(left)
+        _abandon(left)
     if failures:
         try:
             raise failures[0]
@@ -318,16 +318,16 @@ def _exchange(bringing: Sequence[_Bringing]) -> None:
             del failures  # else they and this frame would form a cycle
 
 
-def _discard(bringing: Sequence[_Bringing]) -> None:
-    for each in bringing:
+def _discard(ingests: Sequence[_PartitionIngest]) -> None:
+    for each in ingests:
         with suppress(OSError):  # loading the partition removes what remains
             each.discard()
 
 
-def _give_up(bringing: Sequence[_Bringing]) -> None:
-    for each in bringing:
+def _abandon(ingests: Sequence[_PartitionIngest]) -> None:
+    for each in ingests:
         with suppress(LogDirOffline):
-            each.placing.give_up()
+            each.target.abandon()
 
 
 def _remove(parts: Sequence[StagedPart]) -> None:
@@ -341,63 +341,63 @@ def _remove(parts: Sequence[StagedPart]) -> None:
                 part.attempt.remove_directory(directory.name)
 
 
-def _undo(engine: Placeable, begun: Begun) -> None:
+def _undo(engine: IngestEngine, started: StartedWrite) -> None:
     """Deletes the topics created for a write, unless it is committed or they have been used. A
     topic without an id was not completely created."""
-    if engine.placements.is_pending(begun.write):
+    if engine.commits.is_pending(started.write):
         return
-    for topic, topic_id in begun.topics.items():
+    for topic, topic_id in started.topics.items():
         numbers = engine.topics().get(topic)
         if numbers is not None and engine.topic_id(topic) in (topic_id, ""):
             engine.delete_unchanged_topic(topic, dict.fromkeys(numbers, 0))
-    engine.placements.give_up(begun.write)
+    engine.commits.abandon(started.write)
 
 
 # -- after a crash -------------------------------------------------------------------------------
 
 
-def undo_begun(engine: Placeable) -> None:
+def undo_started(engine: IngestEngine) -> None:
     """Removes what was created for writes that were never committed, after the partitions are
     loaded. What cannot be removed now is retried at the next opening."""
-    for begun in engine.placements.begun():
+    for started in engine.commits.started():
         try:
-            _undo(engine, begun)
+            _undo(engine, started)
         except (StorageError, OSError) as error:
             logger.error("topics created for a write cannot be removed: %s", error)
 
 
-def resume_decided(log_dir: WritableDirFd, placements: CommitFile) -> None:
+def resume_committed(log_dir: WritableDirFd, commits: CommitFile) -> None:
     """Before the partitions in a log directory are loaded: lets loading swap in committed segments
     that are complete, and removes the others."""
-    for placement in placements.pending():
-        for part in placement.parts:
+    for record in commits.pending():
+        for part in record.parts:
             with suppress(SegmentGone, FileNotFoundError):
                 _resume(log_dir.child(partition_dir(part.topic, part.partition)), part)
 
 
-def _resume(directory: WritableDirFd, part: PlacedPart) -> None:
-    if _is_placed(directory, part.segments[-1]):
+def _resume(directory: WritableDirFd, part: IngestedPart) -> None:
+    if _is_ingested(directory, part.segments[-1]):
         return
     bases = [segment.base_offset for segment in part.segments]
-    if all(_is_brought(directory, segment) for segment in part.segments):
+    if all(_is_prepared(directory, segment) for segment in part.segments):
         commit_cleaned(directory, bases)
     else:
         unfinished = (FileState.CLEANED, FileState.SWAP)
         discard_cleaned(directory, [
             segment.base_offset
             for segment in part.segments
-            if any(_is_placed(directory, segment, state) for state in unfinished)
+            if any(_is_ingested(directory, segment, state) for state in unfinished)
         ])  # fmt: skip
         directory.sync()
 
 
-def _is_brought(directory: DirFd, segment: SealedSegment) -> bool:
+def _is_prepared(directory: DirFd, segment: SealedSegment) -> bool:
     """Returns whether its `.log` exists, in whatever state."""
     states = (FileState.CLEANED, FileState.SWAP, FileState.LIVE)
-    return any(_is_placed(directory, segment, state) for state in states)
+    return any(_is_ingested(directory, segment, state) for state in states)
 
 
-def _is_placed(directory: DirFd, segment: SealedSegment, state: FileState = FileState.LIVE) -> bool:
+def _is_ingested(directory: DirFd, segment: SealedSegment, state: FileState = FileState.LIVE) -> bool:
     """Returns whether the `.log` of a segment is this one, which may have grown since."""
     try:
         file = directory.open(segment_file(segment.base_offset, FileKind.LOG, state))
@@ -407,23 +407,23 @@ def _is_placed(directory: DirFd, segment: SealedSegment, state: FileState = File
     return header.base_offset == segment.base_offset and header.crc == segment.crc
 
 
-def finish_decided(engine: Placeable) -> None:
+def finish_committed(engine: IngestEngine) -> None:
     """After the partitions are loaded: ingests again from the staged files what another process
     discarded, and records what is complete. What cannot be completed now is retried at the next
     opening."""
-    for placement in engine.placements.pending():
+    for record in engine.commits.pending():
         try:
-            missing = [part for part in placement.parts if _is_missing(engine, part)]
+            missing = [part for part in record.parts if _is_missing(engine, part)]
             if missing:
-                _place(engine, placement.write, [each for part in missing for each in part.staged])
+                _ingest(engine, record.write, [each for part in missing for each in part.staged])
             else:
-                _remove([each for part in placement.parts for each in part.staged])
-                engine.placements.done(placement.write)
+                _remove([each for part in record.parts for each in part.staged])
+                engine.commits.done(record.write)
         except (StorageError, OSError) as error:
             logger.error("a committed write cannot be completed: %s", error)
 
 
-def _is_missing(engine: Placeable, part: PlacedPart) -> bool:
+def _is_missing(engine: IngestEngine, part: IngestedPart) -> bool:
     """Returns whether a partition lacks its segments and can still receive them: the staged files
     are removed afterwards.
 
@@ -440,7 +440,7 @@ def _is_missing(engine: Placeable, part: PlacedPart) -> bool:
     was_there &= writer.epochs.epoch_of(first.base_offset) <= part.leader_epoch
     if was_there or writer.start_offset > first.base_offset:
         return False
-    if _is_placed(writer.directory, first):
+    if _is_ingested(writer.directory, first):
         return False
     try:
         _staged_log(part.staged[0], part.staged[0].segments[0])

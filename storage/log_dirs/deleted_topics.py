@@ -31,7 +31,7 @@ from .log_dir import PartitionDir
 DELETED_PARTITION_FILE = "kafkafs.deleted"
 MAX_DELETED_PARTITION_BYTES = 1 << 20
 
-_SETTING = "config."
+_CONFIG = "config."
 _NUMBER = re.compile("-1|[0-9]{1,19}")
 _CHECKSUM = "checksum"
 
@@ -40,7 +40,7 @@ _CHECKSUM = "checksum"
 class DeletedPartition:
     """One partition of a topic that had `partitions` of them. The offsets are those that were, or
     would have been, checkpointed; `cleaner_offset` is -1 if there was none. `size`: bytes of its
-    `.log` files. `settings`: the topic's configs in kafkafs's own file."""
+    `.log` files. `configs`: the topic's configs in kafkafs's own file."""
 
     topic: str
     topic_id: str
@@ -51,7 +51,7 @@ class DeletedPartition:
     cleaner_offset: int
     size: int
     deleted_at_ms: int
-    settings: Mapping[str, str]
+    configs: Mapping[str, str]
 
     @property
     def together(self) -> tuple[str, str, int]:
@@ -75,7 +75,7 @@ def format_deleted_partition(deleted: DeletedPartition) -> bytes:
     """Returns the content of a deleted partition's `kafkafs.deleted`."""
     values = {"topic": deleted.topic, "topic.id": deleted.topic_id}
     values |= {key: str(getattr(deleted, name)) for key, name in _NUMBERS.items()}
-    values |= {_SETTING + name: text for name, text in deleted.settings.items()}
+    values |= {_CONFIG + name: text for name, text in deleted.configs.items()}
     return format_properties({**values, _CHECKSUM: _checksum(values)}, deleted.deleted_at_ms)
 
 
@@ -100,14 +100,14 @@ def parse_deleted_partition(data: bytes) -> DeletedPartition:
     is_partition = numbers["partition"] <= MAX_INT32 >= numbers["partitions"] > 0
     if not is_whole or not is_partition or not is_legal_topic(topic):
         raise CorruptError("not the note of a deleted partition")
-    settings = {
-        name.removeprefix(_SETTING): text
+    configs = {
+        name.removeprefix(_CONFIG): text
         for name, text in values.items()
-        if name.startswith(_SETTING)
+        if name.startswith(_CONFIG)
     }
-    if not can_be_kept(settings):
+    if not can_be_kept(configs):
         raise CorruptError("a config is not one line of text")
-    return DeletedPartition(topic, topic_id, **numbers, settings=settings)
+    return DeletedPartition(topic, topic_id, **numbers, configs=configs)
 
 
 def _number(text: str) -> int:

@@ -19,7 +19,7 @@ from ..config.kafka import (
     Resolved,
     checked_topic_config,
     reader_config,
-    run_settings,
+    run_configs,
     topic_config,
 )
 from ..errors import CorruptError, SegmentGone, StorageError, UnknownPartition, UnknownTopic
@@ -37,12 +37,12 @@ class Engine:
     """Log directories, opened read-only."""
 
     def __init__(
-        self, paths: str | Sequence[str], settings: Mapping[str, str] | None = None
+        self, paths: str | Sequence[str], configs: Mapping[str, str] | None = None
     ) -> None:
         """Raises LogDirError if one of ``paths`` (a list, or comma-separated) is not a log
-        directory, ConfigError if Kafka would refuse one of this run's ``settings``."""
-        self.settings = run_settings((settings or {}).items())
-        reader = reader_config(self.settings)
+        directory, ConfigError if Kafka would refuse one of this run's ``configs``."""
+        self.configs = run_configs((configs or {}).items())
+        reader = reader_config(self.configs)
         self.log_dirs = LogDirs(paths)
         self.context = ReadContext(
             ReadLimits(
@@ -135,27 +135,27 @@ class Engine:
         and Kafka's defaults. Raises UnknownTopic, or ConfigError if this run's configs contradict
         each other."""
         self.numbers_of(topic)
-        return topic_config(self._settings_of(topic, self.log_dirs.topic_settings(topic)))
+        return topic_config(self._configs_of(topic, self.log_dirs.stored_configs(topic)))
 
-    def new_topic_config(self, settings: Mapping[str, str] = MappingProxyType({})) -> Resolved:
+    def new_topic_config(self, configs: Mapping[str, str] = MappingProxyType({})) -> Resolved:
         """Resolves the configs of a topic that would be created with these of its own."""
-        return topic_config(self._settings_of("", settings))
+        return topic_config(self._configs_of("", configs))
 
-    def check_topic_settings(
-        self, topic: str, settings: Mapping[str, str], *, carried_over: bool = False
+    def check_topic_configs(
+        self, topic: str, configs: Mapping[str, str], *, carried_over: bool = False
     ) -> Resolved:
         """Resolves the configs of an existing or new topic with these in kafkafs's own file. Raises
-        ConfigError; `carried_over` as in `config.check_topic_settings`."""
-        sources = self._settings_of(topic, settings)
+        ConfigError; `carried_over` as in `config.check_topic_configs`."""
+        sources = self._configs_of(topic, configs)
         return checked_topic_config(sources, carried_over=carried_over)
 
-    def _settings_of(self, topic: str, topic_file: Mapping[str, str]) -> Configs:
+    def _configs_of(self, topic: str, topic_file: Mapping[str, str]) -> Configs:
         """Returns the sources of a topic's configs, with these for kafkafs's own file."""
         metadata = self.metadata()
         known = metadata.topics.get(topic)
         node_id = self.log_dirs.dirs[0].meta.node_id
         return Configs(
-            run=self.settings,
+            run=self.configs,
             topic_file=topic_file,
             topic=known.configs if known is not None else {},
             broker=metadata.brokers.get(str(node_id), {}),

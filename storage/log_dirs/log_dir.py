@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from ..config.topic_file import (
-    MAX_TOPIC_SETTINGS_BYTES,
-    TOPIC_SETTINGS_FILE,
-    FoundSettings,
+    MAX_TOPIC_CONFIGS_BYTES,
+    TOPIC_CONFIGS_FILE,
+    FoundTopicConfigs,
     newest,
-    parse_topic_settings,
+    parse_topic_configs,
 )
 from ..errors import (
     LogDirError,
@@ -116,8 +116,8 @@ class LogDir:
         self._recovery_points = self._offsets(names.RECOVERY_POINT_FILE)
         self._high_watermarks = self._offsets(names.HIGH_WATERMARK_FILE)
         self._cleaner_offsets = self._offsets(names.CLEANER_OFFSET_FILE)
-        self._topic_settings: SmallFile[dict[str, dict[str, str]]] = self._small(
-            TOPIC_SETTINGS_FILE, MAX_TOPIC_SETTINGS_BYTES, parse_topic_settings, {}, optional=True
+        self._stored_configs: SmallFile[dict[str, dict[str, str]]] = self._small(
+            TOPIC_CONFIGS_FILE, MAX_TOPIC_CONFIGS_BYTES, parse_topic_configs, {}, optional=True
         )
         self._listing = _Listing()
         check_is_log_dir(self.directory)
@@ -163,10 +163,10 @@ class LogDir:
         return self._cleaner_offsets.value()
 
     @property
-    def topic_settings(self) -> FoundSettings:
+    def stored_configs(self) -> FoundTopicConfigs:
         """The content of kafkafs's own file."""
-        settings = self._topic_settings.value()
-        return FoundSettings(settings, self._topic_settings.mtime_ns)
+        configs = self._stored_configs.value()
+        return FoundTopicConfigs(configs, self._stored_configs.mtime_ns)
 
     @property
     def is_clean(self) -> bool:
@@ -198,7 +198,7 @@ class LogDir:
             self._recovery_points,
             self._high_watermarks,
             self._cleaner_offsets,
-            self._topic_settings,
+            self._stored_configs,
         )
         in_files = [problem for file in files if (problem := file.problem())]
         return in_files + self._listing.problems
@@ -287,9 +287,9 @@ class LogDirs:
         they are not topics."""
         return self._refreshed().strays
 
-    def topic_settings(self, topic: str) -> Mapping[str, str]:
+    def stored_configs(self, topic: str) -> Mapping[str, str]:
         """Returns a topic's configs from kafkafs's own file, as texts by name."""
-        return newest(log_dir.topic_settings for log_dir in self.dirs).settings.get(topic, {})
+        return newest(log_dir.stored_configs for log_dir in self.dirs).configs.get(topic, {})
 
     @property
     def problems(self) -> list[str]:

@@ -149,7 +149,7 @@ def read_checksum_error(extent: Extent, header: BatchHeader) -> CorruptError:
 def too_large(extent: Extent, position: int, size: int) -> CorruptError:
     """Returns the error of a batch that exceeds `max_batch_bytes`."""
     what = f"batch of {size} bytes is larger than {extent.max_batch_bytes}"
-    return extent.error(f"{what} (setting kafkafs.max.batch.bytes)", position)
+    return extent.error(f"{what} (config kafkafs.max.batch.bytes)", position)
 
 
 def _seems_to_follow(extent: Extent, header: BatchHeader, behind: Bytes) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from ..config.kafka import Configs, Resolved, TopicConfig, checked_topic_config, topic_config
-from ..config.topic_file import TopicSettings
+from ..config.topic_file import TopicConfigFiles
 from ..log_dirs.writable_log_dir import WritableLogDir
 from ..log_dirs.writable_log_dirs import WritableLogDirs, refuse_offline
 
@@ -13,7 +13,7 @@ from ..log_dirs.writable_log_dirs import WritableLogDirs, refuse_offline
 Sources = Callable[[str, Mapping[str, str]], Configs]
 
 
-class KeptSettings:
+class StoredTopicConfigs:
     """The topic configs in kafkafs's own file. Only one thread at a time may change them."""
 
     def __init__(self, dirs: WritableLogDirs, sources: Sources) -> None:
@@ -21,7 +21,7 @@ class KeptSettings:
         damaged."""
         self._dirs = dirs
         self._sources = sources
-        self._files = TopicSettings([each.directory for each in dirs.dirs])
+        self._files = TopicConfigFiles([each.directory for each in dirs.dirs])
         self._are_files_right = True
         for directory in self._files.stale:
             self._files.write(directory)
@@ -45,23 +45,21 @@ class KeptSettings:
         (LogManager.deleteLogs)."""
         return self.config_of("").file_delete_delay_ms
 
-    def check(
-        self, topic: str, settings: Mapping[str, str], carried_over: bool = False
-    ) -> Resolved:
+    def check(self, topic: str, configs: Mapping[str, str], carried_over: bool = False) -> Resolved:
         """Resolves the configs of a topic with these in the file. Raises ConfigError;
-        `carried_over` as in `check_topic_settings`."""
-        sources = self._sources(topic, settings)
+        `carried_over` as in `check_topic_configs`."""
+        sources = self._sources(topic, configs)
         return checked_topic_config(sources, carried_over=carried_over)
 
-    def keep(self, topic: str, settings: Mapping[str, str]) -> None:
+    def keep(self, topic: str, configs: Mapping[str, str]) -> None:
         """Stores the topic's configs in the file of every live directory. Raises LogDirOffline if
         there is none."""
         before = self.of(topic)
-        if settings == before and self._are_files_right:
+        if configs == before and self._are_files_right:
             return
         if not self._dirs.live():
             refuse_offline(self._dirs.dirs[0])
-        self._files.replace(topic, settings)
+        self._files.replace(topic, configs)
 
         def write(log_dir: WritableLogDir) -> None:
             with log_dir.guarded():

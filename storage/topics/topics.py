@@ -16,9 +16,9 @@ from ..cleaner.plan import COMPACT
 from ..clock import Clock
 from ..config.kafka import Resolved, TopicConfig
 from ..errors import (
+    ConfigsNotRemoved,
     InvalidPartitions,
     InvalidTopic,
-    SettingsStay,
     StorageError,
     TopicExists,
     Unregistered,
@@ -33,7 +33,7 @@ from ..log_dirs.engine import Engine
 from ..log_dirs.log_opening import LogOpening
 from ..log_dirs.writable_log_dir import WritableLogDir
 from ..log_dirs.writable_log_dirs import WritableLogDirs, refuse_offline
-from .topic_configs import KeptSettings
+from .topic_configs import StoredTopicConfigs
 
 # The most that one request to a controller may create (ReplicationControlManager).
 _MAX_PARTITIONS = 10_000
@@ -46,7 +46,7 @@ class Topics:
         self,
         engine: Engine,
         dirs: WritableLogDirs,
-        settings: KeptSettings,
+        configs: StoredTopicConfigs,
         opening: LogOpening,
         cleaner: CleanerManager,
         clock: Clock,
@@ -57,7 +57,7 @@ class Topics:
         self.changing = threading.RLock()  # held while topics are created, deleted or configured
         self._engine = engine
         self._dirs = dirs
-        self._settings = settings
+        self._configs = configs
         self._opening = opening
         self._cleaner = cleaner
         self._clock = clock
@@ -70,7 +70,7 @@ class Topics:
         self,
         topic: str,
         partitions: int | Sequence[int],
-        settings: Mapping[str, str],
+        configs: Mapping[str, str],
         topic_id: str,
         carried_over: bool,
         unregistered: bool = False,
@@ -82,11 +82,11 @@ class Topics:
             refuse_new_topic(topic, count, topic_id)
             unregistered = unregistered or self._unregistered
             refuse_in_engine(self._engine, topic, numbers, topic_id, unregistered=unregistered)
-            config = self._settings.check(topic, settings, carried_over).config
+            config = self._configs.check(topic, configs, carried_over).config
             topic_id = topic_id or random_uuid_text()
             # The configs come first: a topic's records must never be retained by configs other than
             # its own.
-            self._settings.keep(topic, settings)
+            self._configs.keep(topic, configs)
             try:
                 self._make_partitions(topic, numbers, topic_id, config)
             except BaseException:
@@ -137,9 +137,9 @@ class Topics:
         """See LogManager.set_topic_config."""
         with self.changing:
             self._partitions_of(topic)
-            settings = self._settings.changed(topic, changes)
-            resolved = self._settings.check(topic, settings, carried_over=True)
-            self._settings.keep(topic, settings)
+            configs = self._configs.changed(topic, changes)
+            resolved = self._configs.check(topic, configs, carried_over=True)
+            self._configs.keep(topic, configs)
             for key, writer in self._dirs.live_logs().items():
                 if key[0] == topic:
                     self._configure(key, writer, resolved.config)
@@ -202,10 +202,10 @@ class Topics:
                 log_dir.forget_cleaner_offsets()
         self._incarnations[topic] = self.incarnation(topic) + 1
         try:
-            self._settings.keep(topic, {})
+            self._configs.keep(topic, {})
         except OSError as error:
             if comes_back:
-                raise SettingsStay(topic, f"{error.filename}: {error.strerror}") from error
+                raise ConfigsNotRemoved(topic, f"{error.filename}: {error.strerror}") from error
             raise
 
     def _as_it_is(
@@ -229,7 +229,7 @@ class Topics:
             cleaner_offset=-1 if cleaned is None else cleaned,
             size=0 if writer is None else writer.size,
             deleted_at_ms=now_ms,
-            settings=self._settings.of(key[0]),
+            configs=self._configs.of(key[0]),
         )
 
     def _partitions_of(self, topic: str) -> list[int]:

@@ -26,7 +26,7 @@ from ..log_dirs.log_opening import LogOpening
 from ..log_dirs.selection import Selection
 from ..log_dirs.writable_log_dir import WritableLogDir
 from ..log_dirs.writable_log_dirs import WritableLogDirs
-from .topic_configs import KeptSettings
+from .topic_configs import StoredTopicConfigs
 from .topics import Topics
 
 _TOPIC_IS_LOST = "it was not deleted recently, or its files were removed"
@@ -104,7 +104,7 @@ class Undeleting:
         engine: Engine,
         topics: Topics,
         dirs: WritableLogDirs,
-        settings: KeptSettings,
+        configs: StoredTopicConfigs,
         opening: LogOpening,
         cleaner: CleanerManager,
         clock: Clock,
@@ -113,14 +113,14 @@ class Undeleting:
         self._engine = engine
         self._topics = topics
         self._dirs = dirs
-        self._settings = settings
+        self._configs = configs
         self._opening = opening
         self._cleaner = cleaner
         self._clock = clock
 
     def deleted(self) -> list[Deletion]:
         """See LogManager.deleted."""
-        delay_ms, now_ms = self._settings.delete_delay_ms(), self._clock.now_ms()
+        delay_ms, now_ms = self._configs.delete_delay_ms(), self._clock.now_ms()
         topics = [topic.deletion(delay_ms) for topic in self._dirs.deleted_topics()]
         found = [topic for topic in topics if now_ms < topic.until_ms]
         for writer in self._dirs.live_logs().values():
@@ -157,14 +157,14 @@ class Undeleting:
 
     def _topic(self, topic: str) -> Deletion:
         found = [each for each in self._dirs.deleted_topics() if _name(each) == topic]
-        delay_ms = self._settings.delete_delay_ms()
+        delay_ms = self._configs.delete_delay_ms()
         if not found or found[-1].deletion(delay_ms).until_ms <= self._clock.now_ms():
             raise CannotUndelete(topic, _TOPIC_IS_LOST)
         newest = found[-1]
         self._topics.refuse_name(topic)
         # The configs come first: a topic's records must never be retained by configs other than its
         # own.
-        self._settings.keep(topic, newest.was[0].settings)
+        self._configs.keep(topic, newest.was[0].configs)
         try:
             for number, doomed in newest.partitions:
                 self._reopen(self._dirs.dirs[number], doomed)
@@ -185,7 +185,7 @@ class Undeleting:
         if was.cleaner_offset >= 0:
             log_dir.put_cleaner_offset(key, was.cleaner_offset)
         with log_dir.guarded():
-            config = self._settings.config_of(was.topic)
+            config = self._configs.config_of(was.topic)
             log = self._opening.open(log_dir, key, config, is_clean=False, finds_deleted=True)
             log_dir.logs[key] = log
 
@@ -196,7 +196,7 @@ class Undeleting:
             if doomed.was is not None and (topic, doomed.was.partition) in there:
                 key = (topic, doomed.was.partition)
                 self._dirs.dirs[number].delete(key, doomed.was, doomed.since_ms)
-        self._settings.keep(topic, {})
+        self._configs.keep(topic, {})
 
 
 def _name(deleted: DeletedTopic) -> str:

@@ -175,7 +175,7 @@ def test_a_wrong_setting(corpus: Corpus, name: str, value: str, why: str) -> Non
 
 def test_a_setting_counts(corpus: Corpus) -> None:
     small = kafkafs.open(corpus("kafka43-clean"), configs={"kafkafs.max.batch.bytes": "1000"})
-    with pytest.raises(kafkafs.CorruptError, match=r"setting kafkafs\.max\.batch\.bytes"):
+    with pytest.raises(kafkafs.CorruptError, match=r"config kafkafs\.max\.batch\.bytes"):
         small["orders", 0].record(600)
 
 

@@ -119,7 +119,7 @@ def test_a_setting_counts(kafkafs: Kafkafs, corpus: Corpus) -> None:
     small = "kafkafs.max.batch.bytes=1000"
     result = kafkafs("cat", "-c", small, corpus("kafka43-clean"), "orders/0/offset/600")
     assert result.exit_code == 1
-    assert "(setting kafkafs.max.batch.bytes)" in result.stderr
+    assert "(config kafkafs.max.batch.bytes)" in result.stderr
 
 
 @pytest.mark.parametrize("words", [["ls"], ["stat"], ["topic", "list"], ["cat"], ["explain"]])

@@ -1,4 +1,4 @@
-"""Settings: Kafka's own definitions, what a value may be, and which source counts."""
+"""Configs: Kafka's own definitions, what a value may be, and which source counts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kafkafs.storage.config.kafka import (
     ConfigSource,
     TopicConfig,
     broker_config,
-    run_settings,
+    run_configs,
     topic_config,
 )
 from kafkafs.storage.config.schema import declared
@@ -44,7 +44,7 @@ def as_java_prints(value: Any) -> str:
     return str(value)
 
 
-def test_every_topic_setting_of_kafka_has_its_name_default_and_brokers_names() -> None:
+def test_every_topic_config_of_kafka_has_its_name_default_and_brokers_names() -> None:
     table = declared(TopicConfig)
     assert set(table) == set(TOPIC)
     for field in dataclasses.fields(TopicConfig):
@@ -53,7 +53,7 @@ def test_every_topic_setting_of_kafka_has_its_name_default_and_brokers_names() -
         assert f"[{', '.join(server.name for server in table[name].servers)}]" == servers
 
 
-def test_every_broker_setting_has_its_default() -> None:
+def test_every_broker_config_has_its_default() -> None:
     for field in dataclasses.fields(BrokerConfig):
         assert as_java_prints(field.default) == BROKER[field.name.replace("_", ".")][1], field.name
 
@@ -69,10 +69,10 @@ def test_the_range_is_kafkas(name: str) -> None:
         first, *_, last = validator.strip("[]").split(",")
         low, high = int(first), high if last == "..." else int(last)
     for value in (low, high):
-        assert run_settings([(name, str(value))]) == {name: str(value)}
+        assert run_configs([(name, str(value))]) == {name: str(value)}
     for value in (low - 1, high + 1):
         with pytest.raises(ConfigError, match=name):
-            run_settings([(name, str(value))])
+            run_configs([(name, str(value))])
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_the_range_is_kafkas(name: str) -> None:
     ],
 )
 def test_values_as_kafka_reads_them(name: str, text: str, value: object) -> None:
-    found = topic_config(Configs(run=run_settings([(name, text)])))
+    found = topic_config(Configs(run=run_configs([(name, text)])))
     assert getattr(found.config, name.replace(".", "_")) == value
     assert found.sources == {name: ConfigSource.RUN}
 
@@ -130,13 +130,13 @@ def test_values_as_kafka_reads_them(name: str, text: str, value: object) -> None
 )
 def test_what_kafka_would_refuse_says_what_is_allowed(name: str, text: str, allowed: str) -> None:
     with pytest.raises(ConfigError, match=allowed):
-        run_settings([(name, text)])
+        run_configs([(name, text)])
 
 
 @given(name=st.sampled_from([*TOPIC, *BROKER]), text=st.text())
 def test_any_text_is_a_value_or_refused(name: str, text: str) -> None:
     try:
-        run = run_settings([(name, text)])
+        run = run_configs([(name, text)])
     except ConfigError as error:
         assert str(error).isprintable()  # noqa: PT017  both outcomes are right
     else:
@@ -144,7 +144,7 @@ def test_any_text_is_a_value_or_refused(name: str, text: str) -> None:
         broker_config(run)
 
 
-def test_the_first_source_that_has_a_setting_counts() -> None:
+def test_the_first_source_that_has_a_config_counts() -> None:
     sources: dict[str, Any] = {
         "run": {"retention.ms": "1", "log.retention.hours": "2"},
         "topic_file": {"retention.ms": "3"},
@@ -171,7 +171,7 @@ def test_the_first_source_that_has_a_setting_counts() -> None:
 
 def test_a_negative_time_in_any_unit_is_no_limit() -> None:
     for name in ("log.retention.hours", "log.retention.minutes", "log.retention.ms"):
-        run = run_settings([(name, "-7")])
+        run = run_configs([(name, "-7")])
         assert topic_config(Configs(run=run)).config.retention_ms == -1
 
 
@@ -205,19 +205,19 @@ def test_what_an_older_broker_wrote_is_used_or_told_and_never_refused() -> None:
     )
 
 
-def test_settings_of_a_run_that_contradict_each_other_are_refused() -> None:
-    run = run_settings([("min.compaction.lag.ms", "10"), ("max.compaction.lag.ms", "9")])
+def test_configs_of_a_run_that_contradict_each_other_are_refused() -> None:
+    run = run_configs([("min.compaction.lag.ms", "10"), ("max.compaction.lag.ms", "9")])
     with pytest.raises(ConfigError, match=r"min.compaction.lag.ms: 10 is greater than max"):
         topic_config(Configs(run=run))
 
 
-def test_a_brokers_own_settings() -> None:
-    run = run_settings([("log.cleaner.threads", "4"), ("retention.ms", "5")])
+def test_a_brokers_own_configs() -> None:
+    run = run_configs([("log.cleaner.threads", "4"), ("retention.ms", "5")])
     assert broker_config(run) == BrokerConfig(log_cleaner_threads=4)
 
 
 @pytest.mark.parametrize("name", sorted(answers.CORPORA))
-def test_the_settings_of_the_corpora_resolve(name: str) -> None:
+def test_the_configs_of_the_corpora_resolve(name: str) -> None:
     for topic in answers.topic_configs(name).values():
         found = topic_config(Configs(topic=topic))
         assert set(found.sources) == set(topic) - {"message.format.version"}

@@ -464,7 +464,7 @@ def test_a_batch_larger_than_the_limit_is_damage(tmp_path: Path) -> None:
     view = open_view(tmp_path / "p-0", limits=ReadLimits(max_batch_bytes=4 << 20))
     records, [damage] = scan(view)
     assert [record.offset for record in records] == [0, 1, 3, 4]
-    assert "larger than 4194304 (setting kafkafs.max.batch.bytes)" in damage.error.what
+    assert "larger than 4194304 (config kafkafs.max.batch.bytes)" in damage.error.what
     with pytest.raises(CorruptError, match=r"kafkafs\.max\.batch\.bytes"):
         view.find(2)
     assert open_view(tmp_path / "p-0").find(2).value == big[-(5 << 20) - 1 : -1]

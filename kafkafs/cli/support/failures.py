@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import errno
 import os
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from kafkafs.mount.vfs import errnos
 from kafkafs.storage import errors
+
+if TYPE_CHECKING:
+    from kafkafs.storage.operations.request import PartitionFailed
 
 INTERRUPTED: Final = 130
 
@@ -44,7 +47,7 @@ ENDINGS: Final[dict[type[errors.StorageError], tuple[type[Failure], str]]] = {
     errors.LogDirLocked: (Failure, "stop that process, or open the directory read-only"),
     errors.LogDirOffline: (Failure, "check the disk, then run the command again"),
     errors.NotClosed: (Failure, ""),
-    errors.SettingsStay: (Failure, ""),
+    errors.ConfigsNotRemoved: (Failure, ""),
     errors.ConfigError: (WrongUsage, ""),
     errors.UnknownTopic: (Failure, "`kafkafs topic list` lists the existing topics"),
     errors.UnknownPartition: (Failure, ""),
@@ -72,10 +75,7 @@ def failure(error: Exception, place: str = "") -> Failure:
         return error
     where = f"{place}: " if place else ""
     if isinstance(error, errors.StorageError):
-        kind, advice = ending(type(error))
-        # A "did you mean …?" in the error itself is better advice than that of its class.
-        has_advice = str(error).endswith("?") or not advice
-        return kind(where + str(error) + ("" if has_advice else f"; {advice}"))
+        return _storage_failure(type(error), where + str(error))
     if isinstance(error, errnos.TreeError):
         return Failure(where + str(error))
     if isinstance(error, OSError):
@@ -86,9 +86,34 @@ def failure(error: Exception, place: str = "") -> Failure:
     )
 
 
+def failure_of(row: PartitionFailed) -> Failure:
+    """Returns the failure for an operation's row, wherever it happened."""
+    if row.cause is not None:
+        return failure(row.cause, row.where)
+    kind = getattr(errors, row.kind, None)
+    if not (isinstance(kind, type) and issubclass(kind, errors.StorageError)):
+        kind = errors.StorageError
+    where = f"{row.where}: " if row.where else ""
+    return _storage_failure(kind, where + row.error)
+
+
+def _storage_failure(kind: type[errors.StorageError], text: str) -> Failure:
+    failing, advice = ending(kind)
+    # A "did you mean …?" in the error itself is better advice than that of its class.
+    return failing(text if text.endswith("?") or not advice else f"{text}; {advice}")
+
+
 def tell(error: Exception, place: str = "") -> int:
     """Prints the error on stderr without ending the program; returns the exit code for it."""
-    told = failure(error, place)
+    return _tell(failure(error, place))
+
+
+def tell_row(row: PartitionFailed) -> int:
+    """Prints what failed on stderr without ending the program; returns the exit code for it."""
+    return _tell(failure_of(row))
+
+
+def _tell(told: Failure) -> int:
     click.echo(told.line(), err=True)
     return told.exit_code
 

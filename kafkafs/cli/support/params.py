@@ -307,8 +307,8 @@ def complete_partition(
 
 def complete_config(incomplete: str, topic: bool = False) -> list[CompletionItem]:
     """Completes the name of a config, or only of a topic config."""
-    from kafkafs.storage.config.kafka import SETTINGS, TOPIC_SETTINGS
+    from kafkafs.storage.config.kafka import CONFIG_NAMES, TOPIC_CONFIG_NAMES
 
-    names = TOPIC_SETTINGS if topic else SETTINGS
+    names = TOPIC_CONFIG_NAMES if topic else CONFIG_NAMES
     fitting = [name for name in sorted(names) if name.startswith(incomplete)]
     return [CompletionItem(f"{name}=", type="part") for name in fitting]

@@ -25,7 +25,7 @@ from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import Any, Final
 
-from kafkafs.storage.config.kafka import Configs, check_topic_settings, lag_conflict, topic_config
+from kafkafs.storage.config.kafka import Configs, check_topic_configs, lag_conflict, topic_config
 from kafkafs.storage.errors import ConfigError, CorruptError, LogDirError, SegmentGone, printable
 from kafkafs.storage.format.files.names import METADATA_TOPIC, TopicPartition, is_legal_topic
 from kafkafs.storage.format.layout import MAX_INT32, MAX_OFFSET
@@ -306,7 +306,7 @@ def _configs(value: _Value) -> Iterator[tuple[str, Mapping[str, str]]]:
             raise configs.wrong("cannot be a topic's name")
         texts = {name: each.text() for name, each in configs.members()}
         try:
-            check_topic_settings(texts, carried_over=True)
+            check_topic_configs(texts, carried_over=True)
         except ConfigError as error:
             raise configs.wrong(str(error)) from None
         conflict = lag_conflict(topic_config(Configs(topic_file=texts)).config)

@@ -16,7 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from kafkafs.storage.config.kafka import broker_config
-from kafkafs.storage.config.topic_file import TOPIC_SETTINGS_FILE
+from kafkafs.storage.config.topic_file import TOPIC_CONFIGS_FILE
 from kafkafs.storage.errors import LogDirError, SegmentGone, fresh
 from kafkafs.storage.format.files import names
 from kafkafs.storage.format.files.checkpoints import format_clean_shutdown, format_offsets
@@ -127,7 +127,7 @@ class NewLogDir:
     def settle_all(
         self,
         spark: SparkSession,
-        place: JobLogDirs,
+        dirs: JobLogDirs,
         partitions: Sequence[PartitionDir],
         on_progress: OnProgress,
     ) -> list[Settled]:
@@ -138,18 +138,18 @@ class NewLogDir:
             listed = self.partition(key).list(lambda name: name.endswith(FileKind.LOG))
             size = sum(entry.stat.st_size for entry in listed if entry.stat is not None)
             works.append((key, found.log_dir.log_start_offsets.get(key, 0), size))
-        work = partial(_settle, self, place)
+        work = partial(_settle, self, dirs)
         return run(
             spark, "settle the new partitions", works, work, lambda each: each[2], on_progress
         )
 
-    def settle(self, place: JobLogDirs, key: TopicPartition, start_offset: int) -> Settled:
+    def settle(self, dirs: JobLogDirs, key: TopicPartition, start_offset: int) -> Settled:
         """Recovers a partition whose `.log` files are all written. Idempotent."""
         directory = self.partition(key)
         for entry in directory.list():
             if entry.name.endswith(TEMPORARY_SUFFIX):
                 directory.remove(entry.name, missing_ok=True)
-        engine = place.engine()
+        engine = dirs.engine()
         plan = recovery.plan(
             directory,
             recovery_point=0,
@@ -158,7 +158,7 @@ class NewLogDir:
             config=engine.topic_config(key[0]).config,
             now_ms=time.time_ns() // 1_000_000,
             limits=engine.context.limits,
-            expiration_ms=broker_config(engine.settings).producer_id_expiration_ms,
+            expiration_ms=broker_config(engine.configs).producer_id_expiration_ms,
         )
         if plan.faults:  # unexpected: only valid batches were written
             raise fresh(plan.faults[0])
@@ -170,7 +170,7 @@ class NewLogDir:
         """Writes the files of the log directory itself, and renames it, after all partitions are
         recovered."""
         directory = WritableDirFd(self._unfinished)
-        for name in (names.META_PROPERTIES_FILE, TOPIC_SETTINGS_FILE):
+        for name in (names.META_PROPERTIES_FILE, TOPIC_CONFIGS_FILE):
             with suppress(SegmentGone):
                 data = source.directory.read_small(name, _MAX_SMALL_FILE)
                 directory.write_atomically(name, data)
@@ -193,6 +193,6 @@ class NewLogDir:
         notes.remove()
 
 
-def _settle(target: NewLogDir, place: JobLogDirs, work: tuple[TopicPartition, int, int]) -> Settled:
+def _settle(target: NewLogDir, dirs: JobLogDirs, work: tuple[TopicPartition, int, int]) -> Settled:
     key, start_offset, _ = work
-    return target.settle(place, key, start_offset)
+    return target.settle(dirs, key, start_offset)

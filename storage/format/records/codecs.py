@@ -77,7 +77,7 @@ class Scratch:
         if end > self.limit_at:
             raise CorruptError(
                 f"batch is larger than {self.limit} bytes when decompressed "
-                "(setting kafkafs.max.batch.bytes)"
+                "(config kafkafs.max.batch.bytes)"
             )
         if end > len(self.view):
             doubled = min(2 * len(self.view), self.limit_at)

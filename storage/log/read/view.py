@@ -392,7 +392,7 @@ class View:
         if header.size > limit:
             what = f"batch of {header.size} bytes is larger than {limit}"
             raise CorruptError(
-                f"{what} (setting kafkafs.max.batch.bytes)", log.path, header.position
+                f"{what} (config kafkafs.max.batch.bytes)", log.path, header.position
             )
         data = memoryview(log.read(header.position, header.size))
         if len(data) < header.size or not checksum_is_right(data, header, header.position):

@@ -1,4 +1,4 @@
-"""kafkafs's own file of topic settings: read back as written, refused where it is damaged."""
+"""kafkafs's own file of topic configs: read back as written, refused where it is damaged."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkafs.storage.config.topic_file import (
-    TOPIC_SETTINGS_FILE,
-    TopicSettings,
-    format_topic_settings,
-    parse_topic_settings,
+    TOPIC_CONFIGS_FILE,
+    TopicConfigFiles,
+    format_topic_configs,
+    parse_topic_configs,
 )
 from kafkafs.storage.errors import ConfigError, CorruptError
 from kafkafs.storage.format.files.names import is_legal_topic
@@ -24,14 +24,14 @@ from tests.logs import write_log_dir
 topics = st.from_regex(r"[A-Za-z0-9._-]{1,20}", fullmatch=True).filter(is_legal_topic)
 printable = st.characters(codec="utf-8").filter(str.isprintable)
 texts = st.text(printable, min_size=1).map(str.strip).filter(bool)
-settings = st.dictionaries(
+configs = st.dictionaries(
     topics, st.dictionaries(st.sampled_from(["retention.ms", "cleanup.policy"]), texts, min_size=1)
 )
 
 
-@given(settings)
-def test_what_is_written_is_read_back(given_settings: dict[str, dict[str, str]]) -> None:
-    assert parse_topic_settings(format_topic_settings(given_settings)) == given_settings
+@given(configs)
+def test_what_is_written_is_read_back(given_configs: dict[str, dict[str, str]]) -> None:
+    assert parse_topic_configs(format_topic_configs(given_configs)) == given_configs
 
 
 @given(
@@ -39,12 +39,12 @@ def test_what_is_written_is_read_back(given_settings: dict[str, dict[str, str]])
 )
 def test_any_bytes_are_read_or_refused(data: bytes) -> None:
     try:
-        found = parse_topic_settings(data)
+        found = parse_topic_configs(data)
     except CorruptError as error:
         assert str(error).isprintable()  # noqa: PT017  both outcomes are right
     else:
         assert all(map(is_legal_topic, found))
-        assert parse_topic_settings(format_topic_settings(found)) == found
+        assert parse_topic_configs(format_topic_configs(found)) == found
 
 
 def test_a_file_written_by_hand() -> None:
@@ -57,11 +57,11 @@ cleanup.policy = compact,delete
 # and a level
 compression.gzip.level   =   9
 """
-    assert parse_topic_settings(text) == {
+    assert parse_topic_configs(text) == {
         "DEFAULT": {"retention.ms": "5"},
         "a.b-c": {"cleanup.policy": "compact,delete", "compression.gzip.level": "9"},
     }
-    assert parse_topic_settings(b"") == {}
+    assert parse_topic_configs(b"") == {}
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ compression.gzip.level   =   9
 )
 def test_a_damaged_file_is_refused_and_the_place_told(data: bytes, what: str) -> None:
     with pytest.raises(CorruptError, match=what):
-        parse_topic_settings(data)
+        parse_topic_configs(data)
 
 
 @pytest.fixture
@@ -91,7 +91,7 @@ def dirs(tmp_path: Path) -> list[WritableDirFd]:
 
 
 def put(directory: WritableDirFd, text: str, changed_ns: int) -> None:
-    path = Path(directory.path, TOPIC_SETTINGS_FILE)
+    path = Path(directory.path, TOPIC_CONFIGS_FILE)
     path.write_text(text)
     os.utime(path, ns=(changed_ns, changed_ns))
 
@@ -99,11 +99,11 @@ def put(directory: WritableDirFd, text: str, changed_ns: int) -> None:
 def test_the_file_that_was_changed_last_counts(dirs: list[WritableDirFd]) -> None:
     put(dirs[0], "[orders]\nretention.ms = 1\n", 10**18)
     put(dirs[1], "[orders]\nretention.ms = 2\n", 10**18 + 1)
-    found = TopicSettings(dirs)
+    found = TopicConfigFiles(dirs)
     assert found.of("orders") == {"retention.ms": "2"}
     assert found.stale == (dirs[0],)
     found.write(dirs[0])
-    assert TopicSettings(dirs).stale == ()
+    assert TopicConfigFiles(dirs).stale == ()
     # The reading engine goes by the same rule.
     engine = Engine([directory.path for directory in dirs])
     assert engine.topic_config("orders").config.retention_ms == 2
@@ -114,17 +114,17 @@ def test_the_file_that_was_changed_last_counts(dirs: list[WritableDirFd]) -> Non
 
 
 def test_changes(dirs: list[WritableDirFd]) -> None:
-    found = TopicSettings(dirs)
+    found = TopicConfigFiles(dirs)
     assert (found.of("orders"), found.stale) == ({}, ())
     found.replace("orders", found.changed("orders", {"retention.ms": " 5 ", "flush.ms": "1"}))
     found.replace("orders", found.changed("orders", {"flush.ms": None, "preallocate": "true"}))
     for directory in dirs:
         found.write(directory)
-    again = TopicSettings(dirs)
+    again = TopicConfigFiles(dirs)
     assert again.of("orders") == {"retention.ms": "5", "preallocate": "true"}
     again.replace("orders", {})
     again.write(dirs[0])
-    assert TopicSettings(dirs[:1]).of("orders") == {}
+    assert TopicConfigFiles(dirs[:1]).of("orders") == {}
 
 
 @pytest.mark.parametrize(
@@ -142,21 +142,21 @@ def test_what_kafka_would_refuse_is_refused(
     dirs: list[WritableDirFd], name: str, text: str | None, why: str
 ) -> None:
     with pytest.raises(ConfigError, match=why):
-        TopicSettings(dirs).changed("orders", {name: text})
+        TopicConfigFiles(dirs).changed("orders", {name: text})
 
 
 def test_a_damaged_file_stops_who_would_write_and_is_told_to_who_reads(
     dirs: list[WritableDirFd],
 ) -> None:
     put(dirs[0], "no section\n", 10**18)
-    with pytest.raises(CorruptError, match=TOPIC_SETTINGS_FILE):
-        TopicSettings(dirs)
+    with pytest.raises(CorruptError, match=TOPIC_CONFIGS_FILE):
+        TopicConfigFiles(dirs)
     engine = Engine([directory.path for directory in dirs])
     assert engine.topic_config("orders").changed == {}
-    assert [line for line in engine.problems if TOPIC_SETTINGS_FILE in line]
+    assert [line for line in engine.problems if TOPIC_CONFIGS_FILE in line]
 
 
 def test_its_absence_is_no_problem(dirs: list[WritableDirFd]) -> None:
     engine = Engine([directory.path for directory in dirs])
     engine.topic_config("orders")
-    assert [line for line in engine.problems if TOPIC_SETTINGS_FILE in line] == []
+    assert [line for line in engine.problems if TOPIC_CONFIGS_FILE in line] == []
