@@ -33,7 +33,7 @@ from ..node import (
     stream_attributes,
 )
 from ..partition import MountedPartition, Scope
-from ..streams.reported import Reported
+from ..streams.reported import MARGIN, UNSAMPLED_RATIO, Reported
 from ..streams.streams import StreamHandle, StreamPiece
 from ..vfs.errnos import NoSuchName, Stale
 from ..vfs.handles import BytesHandle, Handle
@@ -48,10 +48,6 @@ _SUFFIX: Final = ".txt"
 _LINES: Final = 1024
 # Up to this size in bytes a dump is made when its name is looked up.
 _SHORT: Final = 1 << 20
-# How much more than its beginning the rest of a dump may expand.
-_MARGIN: Final = 1.5
-# Assumed bytes of a dump per byte of the file if its beginning does not show that.
-_UNSAMPLED: Final = 16.0
 # The position of a batch in the file.
 _POSITION: Final = re.compile(rb" position: (\d+) ")
 
@@ -190,7 +186,7 @@ class DumpText(MeasuredFile):
             for piece in _Source(self.partition, self.name).pieces(-1):
                 made += piece.data
                 if len(made) > _SHORT:
-                    self._estimate = int(self._status.st_size * _growth(made) * _MARGIN)
+                    self._estimate = int(self._status.st_size * _growth(made) * MARGIN)
                     return
             self._text = bytes(made)
 
@@ -227,7 +223,7 @@ def _growth(beginning: bytearray) -> float:
     """Estimates the bytes of a dump per byte of the file from the dump's beginning."""
     places = _POSITION.findall(beginning)
     position = int(places[-1]) if places else 0
-    return len(beginning) / position if position else _UNSAMPLED
+    return len(beginning) / position if position else UNSAMPLED_RATIO
 
 
 class _Source:

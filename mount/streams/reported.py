@@ -5,8 +5,11 @@ from __future__ import annotations
 import threading
 from typing import Final
 
-# Ratio of a bound to the bytes of the stream seen so far.
-_MARGIN: Final = 1.5
+#: How much larger a bound is than the size that the bytes or samples seen so far suggest.
+MARGIN: Final = 1.5
+#: The assumed bytes of a stream per byte of the log while there is no sample; nearly always an upper
+#: limit.
+UNSAMPLED_RATIO: Final = 16.0
 # Every bound is a multiple of this, and so of the page size of any machine: for a file of any other
 # size `wc -c` prints the size without reading the file.
 _BOUND_STEP: Final = 1 << 16
@@ -43,7 +46,7 @@ class Reported:
         """Returns the reported bound, or else one of at least `estimate` bytes."""
         if self.bound is not None:
             return self.bound
-        least = max(estimate, int(self._reached * _MARGIN), 1)
+        least = max(estimate, int(self._reached * MARGIN), 1)
         return -(-least // _BOUND_STEP) * _BOUND_STEP
 
     def report(self, bound: int) -> int:

@@ -20,14 +20,10 @@ from typing import Final, Protocol
 
 from kafkafs.storage.errors import CorruptError, StorageError
 
-from .reported import Reported
+from .reported import MARGIN, UNSAMPLED_RATIO, Reported
 from .stream_index import MeasuredPart, Part, StreamIndex
 from .streams import StreamPiece, StreamSource
 
-# The assumed expansion of log bytes without a sample, nearly always an upper limit.
-_UNSAMPLED: Final = 16.0
-# How much more than the samples the rest may expand.
-_MARGIN: Final = 1.5
 _SAMPLES: Final = 8
 # Allowance for a few records that expand more than the samples.
 _SLACK_BYTES: Final = 1 << 16
@@ -171,7 +167,7 @@ class StreamSize:
         if self._ceiling is not None:
             return self._ceiling()
         known, left = self._known(), self._unknown_log_bytes()
-        return known + int(left * self._expected_ratio() * _MARGIN) + _SLACK_BYTES
+        return known + int(left * self._expected_ratio() * MARGIN) + _SLACK_BYTES
 
     def _known(self) -> int:
         """Returns how many bytes of the stream were measured."""
@@ -186,7 +182,7 @@ class StreamSize:
         """Returns the bytes made of one byte of the log: the maximum of the samples and of the
         average of the measured parts."""
         if self._ratio is None:
-            return _UNSAMPLED
+            return UNSAMPLED_RATIO
         pairs = [pair for pair in zip(self._source.parts, self._parts, strict=True) if pair[1]]
         taken = sum(part.log_bytes for part, _ in pairs)
         made = sum(measured.length for _, measured in pairs if measured is not None)
@@ -243,7 +239,7 @@ class StreamSize:
         found = [source.sample(part, begin) for part, begin in _spread(unknown, _SAMPLES)]
         ratios = [ratio for ratio in found if ratio is not None]
         with self._state:
-            self._ratio = max(ratios, default=_UNSAMPLED)
+            self._ratio = max(ratios, default=UNSAMPLED_RATIO)
 
     def measure(self, seconds: float) -> bool:
         """Measures for about so many seconds; returns whether the size is known then. Raises

@@ -32,7 +32,7 @@ if sys.argv[5]:
     from tests.mounted.held import hold_sizes_back
     hold_sizes_back(Path(sys.argv[5]))
 options = parse_options(sys.argv[3])
-engine = functools.partial(Engine, settings=json.loads(sys.argv[4]))
+engine = functools.partial(Engine, configs=json.loads(sys.argv[4]))
 if options.writable:
     wanted = {"maintain": options.maintain, "unregistered": options.unregistered}
     engine = functools.partial(LogManager, **engine.keywords, **wanted)
