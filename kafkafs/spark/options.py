@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -95,7 +95,7 @@ class ReadOptions:
         """Parses the options. Raises OptionError for an unknown name, an invalid value, or two
         options that contradict each other. `streaming` None means that it is not known yet whether
         this is a stream or a batch, and skips the checks of only one of them."""
-        texts = Texts(given, _NAMES, _check_meaningless)
+        texts = Texts(given, _NAMES, _check_other)
         topics = texts.get("subscribe", _topics)
         pattern = texts.get("subscribePattern", _pattern)
         assigned = texts.get("assign", _partitions)
@@ -211,9 +211,12 @@ _NO_FILTERS: Final = (
 )
 # Configs of Kafka's ConsumerConfig: those that Spark rejects, and those that only concern the
 # connection.
-_REFUSED: Final = (
-    *("auto.offset.reset", "key.deserializer", "value.deserializer"),
-    *("enable.auto.commit", "interceptor.classes"),
+_REFUSED: Final = dict.fromkeys(
+    (
+        *("auto.offset.reset", "key.deserializer", "value.deserializer"),
+        *("enable.auto.commit", "interceptor.classes"),
+    ),
+    "not supported, just as in Spark's Kafka source",
 )
 _CONNECTION: Final = frozenset(
     (
@@ -232,20 +235,26 @@ _CONNECTION: Final = frozenset(
         *("socket.connection.setup.timeout.max.ms", "socket.connection.setup.timeout.ms"),
     )
 )
-CONNECTION_PREFIXES: Final = ("ssl.", "sasl.", "security.", "config.providers")
+_CONNECTION_PREFIXES: Final = ("ssl.", "sasl.", "security.", "config.providers")
 
 
-def _check_meaningless(name: str) -> None:
+def _check_other(name: str) -> None:
     """Raises OptionError unless the option exists and has no meaning without a broker."""
     if name in _MEANINGLESS:
         return
     if name == "pushfilters":
         raise OptionError("pushFilters", _NO_FILTERS)
+    check_client_config(name, _REFUSED, _CONNECTION)
+
+
+def check_client_config(name: str, refused: Mapping[str, str], connection: Container[str]) -> None:
+    """Raises OptionError unless the option is a config of Kafka's clients that only concerns the
+    connection to a broker: one of `connection`. `refused` says why others are not supported."""
     config = name.removeprefix("kafka.")
     if config != name:
-        if config in _REFUSED:
-            raise OptionError(name, "not supported, just as in Spark's Kafka source")
-        if config in _CONNECTION or config.startswith(CONNECTION_PREFIXES):
+        if config in refused:
+            raise OptionError(name, refused[config])
+        if config in connection or config.startswith(_CONNECTION_PREFIXES):
             return
     raise OptionError(name, "there is no such option")
 

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from kafkafs.cli.verbs.recover import plan_for
 from kafkafs.spark import jobs
 from kafkafs.storage.errors import LogDirLocked
 from kafkafs.storage.io.durable import WritableDirFd
 from kafkafs.storage.io.lock import DirectoryLock
 from kafkafs.storage.log.load.recovery_actions import WriteFile
 from kafkafs.storage.log_dirs.engine import Engine
+from kafkafs.storage.operations.recover import plan_for
 from tests.conftest import fingerprint
 from tests.logs import walk
 

@@ -23,9 +23,10 @@ from pyspark.sql import DataFrame, SparkSession
 from kafkafs.spark.options import OptionError
 from kafkafs.spark.write.job_names import is_stale, new_job
 from kafkafs.spark.write.write_options import WriteOptions
-from kafkafs.spark.write.writing import _grouped
+from kafkafs.spark.write.writing import Target, _grouped, remove_job
 from kafkafs.storage.format.layout import Codec
-from kafkafs.storage.ingest.commit_file import PLACEMENTS_FILE
+from kafkafs.storage.format.records.encoder import BatchPlan
+from kafkafs.storage.ingest.commit_file import COMMIT_FILE
 from kafkafs.storage.ingest.staging import StagingPlace, staging_path
 from kafkafs.storage.log_manager import LogManager
 from tests.answers import READ_UNCOMMITTED
@@ -259,7 +260,7 @@ def test_a_repeated_epoch_of_a_stream_is_written_once(
     write(spark.range(500, 600).selectExpr("cast(id as string) as value"), log_dir, topic="t")
     run()
     assert Counter(Counter(values(log_dir, "copy")).values()) == {1: 600}
-    assert '"epoch":1' in (log_dir / PLACEMENTS_FILE).read_text()
+    assert '"epoch":1' in (log_dir / COMMIT_FILE).read_text()
 
 
 @pytest.mark.timeout(900)
@@ -349,8 +350,8 @@ def test_options() -> None:
         ("stagingDir", "here", "not an absolute path"),
         ("stagingDir", "s3a://bucket/x", "a URL of the scheme s3a"),
         ("path", "s3a://bucket/x", "a URL of the scheme s3a"),
-        ("createTopics", "0", "from 1 on"),
-        ("queryId", "q", "with the other"),
+        ("createTopics", "0", "at least 1"),
+        ("queryId", "q", "option queryId: needs the option epoch"),
     ],
 )
 def test_options_that_are_refused(name: str, value: str, why: str) -> None:
@@ -387,3 +388,32 @@ def test_rows_are_grouped_by_their_numbers(numbers: list[int]) -> None:
     for row, number in enumerate(numbers):
         wanted.setdefault(number, []).append(row)
     assert found == wanted
+
+
+def test_nothing_staged_is_removed_while_the_commit_records_cannot_be_read(log_dir: Path) -> None:
+    """It may have been committed, and then the next writable opening needs it."""
+    job = new_job()
+    target = Target(
+        log_dirs=(str(log_dir),),
+        configs={},
+        staging_dir=None,
+        job=job,
+        topic="t",
+        create_topics=None,
+        unregistered=False,
+        plan=BatchPlan(),
+        ignore_keys=False,
+    )
+    attempt = Path(target.place_of(str(log_dir)).attempt(job, "0-0-0").path)
+    (attempt / "part").write_bytes(b"records")
+    records = log_dir / COMMIT_FILE
+    records.write_bytes(b"damaged")
+    remove_job(target, job)
+    assert (attempt / "part").read_bytes() == b"records"
+    records.unlink()
+    records.mkdir()  # reading it is an OSError, or what the engine makes of one
+    remove_job(target, job)
+    assert (attempt / "part").read_bytes() == b"records"
+    records.rmdir()
+    remove_job(target, job)
+    assert not Path(staging_path(str(log_dir))).exists()

@@ -77,15 +77,15 @@ def export(
     Damage is `wrong` in the report, and its range is not exported, or with `permissive` exported
     without the lost records. Raises OtherJob if `output` has an export with other arguments.
     """
-    place = JobLogDirs.of(log_dirs, configs)
+    dirs = JobLogDirs.of(log_dirs, configs)
     output = os.path.abspath(local_path(output))
-    refuse_within_log_dir(output, place.log_dirs)
-    options = options_for(place, topics, isolation)
-    planned = _plan(place, options)
+    refuse_within_log_dir(output, dirs.log_dirs)
+    options = options_for(dirs, topics, isolation)
+    planned = _plan(dirs, options)
     job = {
         "job": "export",
         "version": VERSION,
-        "log_dirs": list(place.log_dirs),
+        "log_dirs": list(dirs.log_dirs),
         "topics": [list(choice) for choice in topics],
         "format": format,
         "isolation": isolation,
@@ -97,8 +97,8 @@ def export(
     ranges = _go_on(output, notes, begun, planned)
     _remove_leftovers(output)
     reading = Reading(
-        log_dirs=place.log_dirs,
-        configs=dict(place.configs),
+        log_dirs=dirs.log_dirs,
+        configs=dict(dirs.configs),
         isolation=Isolation(isolation),
         fail_on_data_loss=True,
         permissive=permissive,
@@ -275,21 +275,21 @@ def _failed(each: OffsetRange, error: Exception) -> dict[str, Any]:
 # -- on the driver ---------------------------------------------------------------------------------
 
 
-def _plan(place: JobLogDirs, options: ReadOptions) -> ExportPlan:
+def _plan(dirs: JobLogDirs, options: ReadOptions) -> ExportPlan:
     """Plans the export of the present records."""
-    engine = place.engine()
+    engine = dirs.engine()
     keys = assigned(engine.topics(), options)
     ends = {key: engine.log(*key).view().bound(options.isolation) for key in keys}
-    ranges = plan(place.log_dirs, options)
+    ranges = plan(dirs.log_dirs, options)
     read = {(each.topic, each.partition) for each in ranges}
     empty = {key: end for key, end in ends.items() if key not in read}
-    configs = {topic: _configs(place, topic) for topic in dict.fromkeys(topic for topic, _ in keys)}
+    configs = {topic: _configs(dirs, topic) for topic in dict.fromkeys(topic for topic, _ in keys)}
     return ExportPlan(ranges, empty, configs)
 
 
-def _configs(place: JobLogDirs, topic: str) -> dict[str, str]:
+def _configs(dirs: JobLogDirs, topic: str) -> dict[str, str]:
     """Returns the configs of a topic that differ from the defaults, without those of this run."""
-    return JobLogDirs(place.log_dirs).engine().topic_config(topic).changed
+    return JobLogDirs(dirs.log_dirs).engine().topic_config(topic).changed
 
 
 def _refuse_older(output: str) -> None:

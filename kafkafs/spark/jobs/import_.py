@@ -32,7 +32,7 @@ from kafkafs.storage.format.records.encoder import BatchPlan, Encoded, empty_bat
 from kafkafs.storage.ingest.commit_file import IngestWrite, StagedPart
 from kafkafs.storage.ingest.segment_series import SealedSegment
 from kafkafs.storage.ingest.staging import StagedWriter, StagingPlace, staging_path
-from kafkafs.storage.ingest.two_phase import place
+from kafkafs.storage.ingest.two_phase import ingest
 from kafkafs.storage.io.local_path import local_path
 from kafkafs.storage.log.append.writer import LogWriter
 from kafkafs.storage.log_dirs.engine import Engine
@@ -114,29 +114,27 @@ def import_(
     """
     source = os.path.abspath(local_path(source))
     exported = read_export(source, topics)
-    place_ = JobLogDirs(_absolute(log_dirs), tuple(sorted((configs or {}).items())))
+    dirs = JobLogDirs(_absolute(log_dirs), tuple(sorted((configs or {}).items())))
     if not unregistered:
-        _refuse_unregistered(place_, exported)
-    with LogManager(
-        list(place_.log_dirs), dict(place_.configs), unregistered=unregistered
-    ) as engine:
+        _refuse_unregistered(dirs, exported)
+    with LogManager(list(dirs.log_dirs), dict(dirs.configs), unregistered=unregistered) as engine:
         job = _job_name(source, exported)
         write = IngestWrite(job, 0)
-        if engine.placements.is_done(write):
+        if engine.commits.is_done(write):
             if _are_there(engine, exported):
                 return _report(exported, [], is_old=True)
             write = IngestWrite(f"{job}-{time.time_ns()}")
-        configs = {topic: _config(engine, exported, topic) for topic in exported.topics}
+        topic_configs = {topic: _config(engine, exported, topic) for topic in exported.topics}
         units = [
             unit
             for each in exported.partitions
-            for unit in _units(engine, each, source, configs[each.topic])
+            for unit in _units(engine, each, source, topic_configs[each.topic])
         ]
-        staging = _staging(place_, source, job)
+        staging = _staging(dirs, source, job)
         done = run(spark, "import", units, partial(_stage, staging), _size, on_progress)
         parts = [_part(result) for result in done]
         with _made(engine, exported, write):
-            place(engine, write, [part for part in parts if part is not None and part.segments])
+            ingest(engine, write, [part for part in parts if part is not None and part.segments])
         StagingPlace(staging.path).remove(job)
     return _report(exported, done)
 
@@ -221,13 +219,13 @@ def _starts(exported: ExportedLogs) -> dict[str, dict[int, int]]:
     return starts
 
 
-def _refuse_unregistered(place_: JobLogDirs, exported: ExportedLogs) -> None:
+def _refuse_unregistered(dirs: JobLogDirs, exported: ExportedLogs) -> None:
     """Raises Unregistered, before anything is locked or staged, for topics and partitions that a
     KRaft broker would not know."""
-    there = tuple(path for path in place_.log_dirs if os.path.isdir(path) and os.listdir(path))
+    there = tuple(path for path in dirs.log_dirs if os.path.isdir(path) and os.listdir(path))
     if not there:
         return
-    with closing(Engine(there, dict(place_.configs))) as engine:
+    with closing(Engine(there, dict(dirs.configs))) as engine:
         for topic, starts in _starts(exported).items():
             if topic not in engine.topics():
                 refuse_in_engine(engine, topic, sorted(starts))
@@ -254,7 +252,7 @@ def _made(engine: LogManager, exported: ExportedLogs, write: IngestWrite) -> Ite
         yield
     except BaseException:
         with suppress(StorageError, OSError):  # the first error is the one to report
-            if not engine.placements.is_pending(write):
+            if not engine.commits.is_pending(write):
                 for topic in new:
                     if topic in engine.topics():
                         engine.delete_unchanged_topic(topic, requested[topic])
@@ -267,8 +265,8 @@ def _begin_at(writer: LogWriter, start: int) -> None:
         writer.truncate_fully_and_start_at(start)
 
 
-def _staging(place_: JobLogDirs, source: str, job: str) -> ImportStaging:
-    path = staging_path(place_.log_dirs[0])
+def _staging(dirs: JobLogDirs, source: str, job: str) -> ImportStaging:
+    path = staging_path(dirs.log_dirs[0])
     notes, _ = Notes.of_job(os.path.join(path, job, _STAGED), {"job": "import", "source": source})
     return ImportStaging(path, job, notes)
 

@@ -51,8 +51,8 @@ class JobLogDirs:
 
 
 @lru_cache(maxsize=4)
-def _engine(place: JobLogDirs) -> Engine:
-    return Engine(place.log_dirs, dict(place.configs))
+def _engine(dirs: JobLogDirs) -> Engine:
+    return Engine(dirs.log_dirs, dict(dirs.configs))
 
 
 def replace_file(directory: WritableDirFd, name: str, data: bytes) -> None:

@@ -51,7 +51,7 @@ _NAMES: Final = ("first", "second")
 
 @dataclass(frozen=True, slots=True)
 class MergeUnit:
-    """A partition; in which of the two places it exists, and its bytes in both."""
+    """A partition; in which of the two replicas it exists, and its bytes in both."""
 
     topic: str
     partition: int
@@ -65,7 +65,7 @@ class MergeUnit:
 
     @property
     def is_in(self) -> int:
-        """One of the places where it exists."""
+        """The first replica where it exists."""
         return FIRST if self.in_places[FIRST] else SECOND
 
 
@@ -86,58 +86,58 @@ def merge(
 
     Raises LogDirError if the two differ in cluster or topic ids, or if `output` exists.
     """
-    places = (JobLogDirs.of(log_dirs, configs), JobLogDirs.of(other, configs))
-    partitions = [_partitions(place, topics) for place in places]
+    both_dirs = (JobLogDirs.of(log_dirs, configs), JobLogDirs.of(other, configs))
+    partitions = [_partitions(dirs, topics) for dirs in both_dirs]
     if topics:
-        _refuse_unknown(places, topics)
-    _refuse_strangers(places, partitions)
+        _refuse_unknown(both_dirs, topics)
+    _refuse_strangers(both_dirs, partitions)
     target = NewLogDir(os.path.abspath(local_path(output)))
     notes, _ = target.begin(
         {
             "job": "merge",
-            "log_dirs": [list(place.log_dirs) for place in places],
+            "log_dirs": [list(dirs.log_dirs) for dirs in both_dirs],
             "topics": [list(choice) for choice in topics],
         },
-        (*places[FIRST].log_dirs, *places[SECOND].log_dirs),
+        (*both_dirs[FIRST].log_dirs, *both_dirs[SECOND].log_dirs),
     )
     units = [_unit(key, partitions) for key in sorted({*partitions[0], *partitions[1]})]
     for unit in units:
         target.make_partition(partitions[unit.is_in][unit.key], without=(LEADER_EPOCH_FILE,))
-    work = partial(_merge, places, target, notes)
+    work = partial(_merge, both_dirs, target, notes)
     done = run(spark, "merge", units, work, lambda unit: unit.size, on_progress)
     settled = [
         Settled(unit.key, *result["settled"]) for unit, result in zip(units, done, strict=True)
     ]
-    target.finish(settled, places[FIRST].engine().log_dirs.dirs[0], notes)
+    target.finish(settled, both_dirs[FIRST].engine().log_dirs.dirs[0], notes)
     return _report(units, done, settled)
 
 
-def _partitions(
-    place: JobLogDirs, topics: Sequence[Selected]
-) -> dict[TopicPartition, PartitionDir]:
-    """Returns the existing partitions; a selected one need not be in both places."""
-    every = {(found.topic, found.partition): found for found in place.partitions()}
+def _partitions(dirs: JobLogDirs, topics: Sequence[Selected]) -> dict[TopicPartition, PartitionDir]:
+    """Returns the existing partitions; a selected one need not be in both replicas."""
+    every = {(found.topic, found.partition): found for found in dirs.partitions()}
     selection = Selection(tuple(topics))
     return {key: found for key, found in every.items() if selection.includes(*key)}
 
 
-def _refuse_unknown(places: Sequence[JobLogDirs], topics: Sequence[Selected]) -> None:
-    """Raises UnknownTopic or UnknownPartition for a selection that neither place has, or the
+def _refuse_unknown(both_dirs: Sequence[JobLogDirs], topics: Sequence[Selected]) -> None:
+    """Raises UnknownTopic or UnknownPartition for a selection that neither replica has, or the
     quorum's topic."""
     for topic, number in topics:
-        there = [place.engine().topics().get(topic) for place in places]
+        there = [dirs.engine().topics().get(topic) for dirs in both_dirs]
         is_there = any(numbers and number in (None, *numbers) for numbers in there)
         if topic == METADATA_TOPIC or not is_there:
-            places[FIRST].partitions([(topic, number)])
+            both_dirs[FIRST].partitions([(topic, number)])
 
 
 def _refuse_strangers(
-    places: Sequence[JobLogDirs], partitions: Sequence[Mapping[TopicPartition, PartitionDir]]
+    both_dirs: Sequence[JobLogDirs], partitions: Sequence[Mapping[TopicPartition, PartitionDir]]
 ) -> None:
-    clusters = [place.engine().log_dirs.dirs[0].meta.cluster_id for place in places]
+    clusters = [dirs.engine().log_dirs.dirs[0].meta.cluster_id for dirs in both_dirs]
     if all(clusters) and clusters[0] != clusters[1]:
-        why = f"of cluster {clusters[1]}, but {places[0].log_dirs[0]} is of cluster {clusters[0]}"
-        raise LogDirError(places[1].log_dirs[0], why)
+        why = (
+            f"of cluster {clusters[1]}, but {both_dirs[0].log_dirs[0]} is of cluster {clusters[0]}"
+        )
+        raise LogDirError(both_dirs[1].log_dirs[0], why)
     for key in partitions[0].keys() & partitions[1].keys():
         ids = [each[key].topic_id() for each in partitions]
         if all(ids) and ids[0] != ids[1]:
@@ -158,14 +158,14 @@ def _unit(
 
 
 def _merge(
-    places: tuple[JobLogDirs, JobLogDirs], target: NewLogDir, notes: Notes, unit: MergeUnit
+    both_dirs: tuple[JobLogDirs, JobLogDirs], target: NewLogDir, notes: Notes, unit: MergeUnit
 ) -> dict[str, Any]:
     """Merges and recovers a partition; returns its result."""
     name = str(unit)
     noted: dict[str, Any] | None = notes.get(name)
     if noted is not None:
         return {**noted, "isOld": True}
-    engines = [place.engine() for place in places]
+    engines = [dirs.engine() for dirs in both_dirs]
     limit = engines[0].context.limits.max_batch_bytes
     first, second = (
         Replica(engine.partition_dir(*unit.key).directory if is_there else None, limit)
@@ -176,7 +176,7 @@ def _merge(
     parting = find_parting(first, second, is_compacted)
     merging = Merging(first, second, parting, is_compacted)
     result = _write(target, unit.key, merging, (first, second), parting)
-    settled = target.settle(places[unit.is_in], unit.key, unit.start_offset)
+    settled = target.settle(both_dirs[unit.is_in], unit.key, unit.start_offset)
     result["settled"] = [settled.start_offset, settled.end_offset, settled.segments, settled.size]
     result["wrong"] = [*result["wrong"], *_findings(unit.key, merging, parting)]
     notes.put(name, result)

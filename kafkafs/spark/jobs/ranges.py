@@ -13,16 +13,16 @@ from ..read.planning import INTERNAL_TOPICS
 from .job_log_dirs import JobLogDirs
 
 
-def options_for(place: JobLogDirs, topics: Sequence[Selected], isolation: str) -> ReadOptions:
+def options_for(dirs: JobLogDirs, topics: Sequence[Selected], isolation: str) -> ReadOptions:
     """Returns the options of a read of the selected partitions, by default all but those of Kafka's
     internal topics."""
     assigned: dict[str, list[int]] = {}
-    for found in place.partitions(topics):
+    for found in dirs.partitions(topics):
         if topics or found.topic not in INTERNAL_TOPICS:
             assigned.setdefault(found.topic, []).append(found.partition)
-    given = {"paths": json.dumps(place.log_dirs), "kafka.isolation.level": isolation}
+    given = {"paths": json.dumps(dirs.log_dirs), "kafka.isolation.level": isolation}
     if assigned:
         given["assign"] = json.dumps(assigned)
     else:
         given["subscribePattern"] = "(?!)"  # matches nothing
-    return ReadOptions.parse({**given, **dict(place.configs)})
+    return ReadOptions.parse({**given, **dict(dirs.configs)})

@@ -72,23 +72,23 @@ def reindex(
 
     Raises LogDirLocked if a broker or another writer holds one of the directories.
     """
-    place = JobLogDirs.of(log_dirs, configs)
-    place.partitions(topics)  # rejects unknown topics before anything is locked
+    dirs = JobLogDirs.of(log_dirs, configs)
+    dirs.partitions(topics)  # rejects unknown topics before anything is locked
     with ExitStack() as held:
-        for path in place.log_dirs:
+        for path in dirs.log_dirs:
             held.enter_context(DirectoryLock(WritableDirFd(path)))
-        partitions = place.partitions(topics)
+        partitions = dirs.partitions(topics)
         for found in partitions:
             _remove_leftovers(found)
         units = [unit for found in partitions for unit in _units(found)]
-        work = partial(_reindex, place)
+        work = partial(_reindex, dirs)
         done = run(spark, "reindex", units, work, lambda unit: unit.facts.size, on_progress)
         with_producers = _with_producers(units, done)
         ends = run(
             spark,
             "reindex: transactions",
             list(with_producers.items()),
-            partial(_reindex_aborts, place),
+            partial(_reindex_aborts, dirs),
             lambda each: each[1] // 100,  # headers only
             on_progress,
         )
@@ -126,9 +126,9 @@ def _with_producers(
 # -- in the tasks ----------------------------------------------------------------------------------
 
 
-def _reindex(place: JobLogDirs, unit: ReindexUnit) -> Done:
-    engine = place.engine()
-    directory = _writable(place, unit.key)
+def _reindex(dirs: JobLogDirs, unit: ReindexUnit) -> Done:
+    engine = dirs.engine()
+    directory = _writable(dirs, unit.key)
     config = engine.topic_config(unit.topic).config
     try:
         found = rebuild_indexes(directory, unit.facts, config, engine.context.limits)
@@ -138,14 +138,14 @@ def _reindex(place: JobLogDirs, unit: ReindexUnit) -> Done:
         return Done(wrong=_wrong(unit.key, error))
 
 
-def _reindex_aborts(place: JobLogDirs, each: tuple[TopicPartition, int]) -> Done:
+def _reindex_aborts(dirs: JobLogDirs, each: tuple[TopicPartition, int]) -> Done:
     key, _ = each
-    found = place.engine().partition_dir(*key)
+    found = dirs.engine().partition_dir(*key)
     start = found.log_dir.log_start_offsets.get(key, 0)
-    directory = _writable(place, key)
+    directory = _writable(dirs, key)
     written: list[str] = []
     try:
-        limits = place.engine().context.limits
+        limits = dirs.engine().context.limits
         now_ms = time.time_ns() // 1_000_000
         for base, data in rebuild_aborts(directory, start, limits, now_ms):
             written += _replace(directory, base, {FileKind.TXNINDEX: data})
@@ -154,8 +154,8 @@ def _reindex_aborts(place: JobLogDirs, each: tuple[TopicPartition, int]) -> Done
         return Done(tuple(written), wrong=_wrong(key, error))
 
 
-def _writable(place: JobLogDirs, key: TopicPartition) -> WritableDirFd:
-    found = place.engine().partition_dir(*key)
+def _writable(dirs: JobLogDirs, key: TopicPartition) -> WritableDirFd:
+    found = dirs.engine().partition_dir(*key)
     return WritableDirFd(found.log_dir.path).child(found.name)
 
 

@@ -71,11 +71,11 @@ def salvage(
     Raises LogDirError if `output` exists, OtherJob if an unfinished job with other arguments is
     there.
     """
-    place = JobLogDirs.of(log_dirs, configs)
+    dirs = JobLogDirs.of(log_dirs, configs)
     target = NewLogDir(os.path.abspath(local_path(output)))
-    job = {"job": "salvage", "log_dirs": list(place.log_dirs), "topics": [list(t) for t in topics]}
-    partitions = _partitions(place, topics)
-    notes, _ = target.begin(job, place.log_dirs)
+    job = {"job": "salvage", "log_dirs": list(dirs.log_dirs), "topics": [list(t) for t in topics]}
+    partitions = _partitions(dirs, topics)
+    notes, _ = target.begin(job, dirs.log_dirs)
     for found in partitions:
         target.make_partition(found)
     units = [unit for found in partitions for unit in _units(found)]
@@ -83,12 +83,12 @@ def salvage(
         spark,
         "salvage",
         units,
-        partial(_copy, place, target, notes),
+        partial(_copy, dirs, target, notes),
         lambda unit: unit.size,
         on_progress,
     )
-    settled = target.settle_all(spark, place, partitions, on_progress)
-    target.finish(settled, place.engine().log_dirs.dirs[0], notes)
+    settled = target.settle_all(spark, dirs, partitions, on_progress)
+    target.finish(settled, dirs.engine().log_dirs.dirs[0], notes)
     return _report(units, done, settled)
 
 
@@ -96,11 +96,11 @@ def _key(found: PartitionDir) -> TopicPartition:
     return found.topic, found.partition
 
 
-def _partitions(place: JobLogDirs, topics: Sequence[Selected]) -> list[PartitionDir]:
+def _partitions(dirs: JobLogDirs, topics: Sequence[Selected]) -> list[PartitionDir]:
     """Returns the selected partitions; without a selection also the quorum's own log, so that a
     node can start with the copy."""
-    found = place.partitions(topics)
-    every = place.engine().log_dirs.partitions()
+    found = dirs.partitions(topics)
+    every = dirs.engine().log_dirs.partitions()
     quorum = [each for key, each in every.items() if key[0] == METADATA_TOPIC and not topics]
     return [*quorum, *found]
 
@@ -119,14 +119,14 @@ def _units(found: PartitionDir) -> list[SalvageUnit]:
     ]
 
 
-def _copy(place: JobLogDirs, target: NewLogDir, notes: Notes, unit: SalvageUnit) -> dict[str, Any]:
+def _copy(dirs: JobLogDirs, target: NewLogDir, notes: Notes, unit: SalvageUnit) -> dict[str, Any]:
     """Copies the intact batches of a segment to one of the target, in a task; returns its
     result."""
     name = str(unit)
     noted: dict[str, Any] | None = notes.get(name)
     if noted is not None:
         return {**noted, "isOld": True}
-    engine = place.engine()
+    engine = dirs.engine()
     source = engine.partition_dir(*unit.key).directory
     limit = engine.context.limits.max_batch_bytes
     position = batches = 0

@@ -90,10 +90,10 @@ def stats(
     without a timestamp. Damage is `wrong` in the report, and the records after it are counted.
     """
     target = None if output is None else os.path.abspath(local_path(output))
-    place = JobLogDirs.of(log_dirs, configs)
-    reading = Reading(place.log_dirs, dict(place.configs), Isolation(isolation), True, True)
+    dirs = JobLogDirs.of(log_dirs, configs)
+    reading = Reading(dirs.log_dirs, dict(dirs.configs), Isolation(isolation), True, True)
     grouping = Grouping(tuple(b for b in BY if b in by), prefix_bytes, separator)
-    ranges = plan(place.log_dirs, options_for(place, topics, isolation))
+    ranges = plan(dirs.log_dirs, options_for(dirs, topics, isolation))
     parts = spread(spark, ranges, lambda each: each.size).flatMap(
         partial(_count_all, reading, grouping)
     )

@@ -93,22 +93,22 @@ def verify(
     segments that an earlier run noted there are not read again."""
     if state is not None:
         state = os.path.abspath(local_path(state))
-    place = JobLogDirs.of(log_dirs, configs)
-    engine = place.engine()
+    dirs = JobLogDirs.of(log_dirs, configs)
+    engine = dirs.engine()
     verifier = Verifier(engine)
     beside = list(verifier.directories())
-    partitions = place.partitions(topics) if topics else list(engine.log_dirs.partitions().values())
+    partitions = dirs.partitions(topics) if topics else list(engine.log_dirs.partitions().values())
     metadata = {_key(found): list(verifier.metadata(found)) for found in partitions}
     units = [unit for found in partitions for unit in _units(found)]
     notes = None
     if state is not None:
-        refuse_within_log_dir(state, place.log_dirs)
-        notes, _ = Notes.of_job(state, {"job": "verify", "log_dirs": list(place.log_dirs)})
-    checked = spread(spark, units, lambda unit: unit.size).flatMap(partial(_check, place, notes))
+        refuse_within_log_dir(state, dirs.log_dirs)
+        notes, _ = Notes.of_job(state, {"job": "verify", "log_dirs": list(dirs.log_dirs)})
+    checked = spread(spark, units, lambda unit: unit.size).flatMap(partial(_check, dirs, notes))
     judged = (
         checked.keyBy(_key_of)
         .groupByKey(_reducers(spark, partitions))
-        .map(partial(_judge, place, str(uuid.uuid4())))
+        .map(partial(_judge, dirs, str(uuid.uuid4())))
     )
     found = {result.key: result for result in collect(spark, "verify", judged, on_progress)}
     return _report(partitions, units, beside if not topics else [], metadata, found)
@@ -145,10 +145,8 @@ def _units(found: PartitionDir) -> Iterator[VerifyUnit]:
 # -- in the tasks ----------------------------------------------------------------------------------
 
 
-def _check(
-    place: JobLogDirs, notes: Notes | None, units: Sequence[VerifyUnit]
-) -> Iterator[Checked]:
-    engine = place.engine()
+def _check(dirs: JobLogDirs, notes: Notes | None, units: Sequence[VerifyUnit]) -> Iterator[Checked]:
+    engine = dirs.engine()
     limit = engine.context.limits.max_batch_bytes
     decoder = Decoder(limit)
     for unit in units:
@@ -188,7 +186,7 @@ class Judged:
     skipped: int
 
 
-def _judge(place: JobLogDirs, job: str, group: tuple[TopicPartition, Sequence[Checked]]) -> Judged:
+def _judge(dirs: JobLogDirs, job: str, group: tuple[TopicPartition, Sequence[Checked]]) -> Judged:
     """Checks a partition against the rules across its segments. A segment that has changed since is
     checked again here."""
     key, checked = group[0], list(group[1])
@@ -196,7 +194,7 @@ def _judge(place: JobLogDirs, job: str, group: tuple[TopicPartition, Sequence[Ch
     errors = [each.error for each in checked if each.error]
     findings: list[Finding] = []
     if not errors:
-        verifier = _verifier(place, job)
+        verifier = _verifier(dirs, job)
         before = checked[0].unit.before if digests else None
 
         def find_checked(facts: SegmentFacts) -> DigestCheck | None:
@@ -204,7 +202,7 @@ def _judge(place: JobLogDirs, job: str, group: tuple[TopicPartition, Sequence[Ch
             return None if digest is None else DigestCheck(digest)
 
         try:
-            found = place.engine().partition_dir(*key)
+            found = dirs.engine().partition_dir(*key)
             findings = list(verifier.log(found, find_checked, before))
         except (UnknownTopic, UnknownPartition):  # deleted since it was listed
             pass
@@ -214,10 +212,10 @@ def _judge(place: JobLogDirs, job: str, group: tuple[TopicPartition, Sequence[Ch
 
 
 @lru_cache(maxsize=1)
-def _verifier(place: JobLogDirs, job: str) -> Verifier:
+def _verifier(dirs: JobLogDirs, job: str) -> Verifier:
     """Returns a verifier that has read the small files; the process uses it for all partitions of a
     job."""
-    verifier = Verifier(place.engine())
+    verifier = Verifier(dirs.engine())
     list(verifier.directories())
     return verifier
 

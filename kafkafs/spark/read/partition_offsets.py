@@ -1,4 +1,4 @@
-"""The position of a stream between two batches, and its JSON in the checkpoint.
+"""The offset of a stream between two batches, and its JSON in the checkpoint.
 
 The JSON has the form of Spark's KafkaSourceOffset, `{"orders": {"0": 23, "1": 42}}`, with one more
 member whose name cannot be a topic's: `":topicIds": {"orders": "AbV…"}`. Spark's own source rejects
@@ -49,12 +49,18 @@ class PartitionOffsets:
         return sorted({topic for topic, _ in self.offsets})
 
 
-def to_json(positions: PartitionOffsets, with_ids: bool = True) -> dict[str, dict[str, Any]]:
+def to_json(
+    partition_offsets: PartitionOffsets, with_ids: bool = True
+) -> dict[str, dict[str, Any]]:
     """Returns the JSON object, always in the same order, since Spark compares texts."""
     found: dict[str, dict[str, Any]] = {}
-    for topic, partition in sorted(positions.offsets):
-        found.setdefault(topic, {})[str(partition)] = positions.offsets[topic, partition]
-    ids = {topic: positions.topic_ids[topic] for topic in found if topic in positions.topic_ids}
+    for topic, partition in sorted(partition_offsets.offsets):
+        found.setdefault(topic, {})[str(partition)] = partition_offsets.offsets[topic, partition]
+    ids = {
+        topic: partition_offsets.topic_ids[topic]
+        for topic in found
+        if topic in partition_offsets.topic_ids
+    }
     if with_ids and ids:
         found[TOPIC_IDS] = ids
     return found

@@ -317,11 +317,11 @@ def _ranges(spans: Sequence[_Span], options: ReadOptions) -> list[OffsetRange]:
     least = options.min_partitions or 0
     if least:
         target = max(min(target, sum(span.size for span in spans) // least), 1)
-    ranges = [piece for span in spans for piece in _cut_by_bytes(span, target)]
+    ranges = [each for span in spans for each in _cut_by_bytes(span, target)]
     ranges = _cut_to_number(ranges, least)
     most = options.max_records_per_partition
     if most is not None:
-        ranges = [part for piece in ranges for part in _divided(piece, -(-_count(piece) // most))]
+        ranges = [part for each in ranges for part in _divided(each, -(-_count(each) // most))]
     return ranges
 
 
@@ -351,24 +351,26 @@ def _cut_to_number(ranges: list[OffsetRange], least: int) -> list[OffsetRange]:
     if missing <= 0 or not ranges:
         return ranges
     total = sum(map(_count, ranges))
-    parts = [1 + min(missing * _count(piece) // total, _count(piece) - 1) for piece in ranges]
+    parts = [1 + min(missing * _count(each) // total, _count(each) - 1) for each in ranges]
     by_count = sorted(range(len(ranges)), key=lambda i: -_count(ranges[i]))
     for i in by_count:
         added = min(least - sum(parts), _count(ranges[i]) - parts[i])
         if added <= 0:
             continue
         parts[i] += added
-    return [part for piece, n in zip(ranges, parts, strict=True) for part in _divided(piece, n)]
+    return [part for each, n in zip(ranges, parts, strict=True) for part in _divided(each, n)]
 
 
-def _count(piece: OffsetRange) -> int:
+def _count(offset_range: OffsetRange) -> int:
     """Returns the number of its offsets, which is an upper bound of its records."""
-    return piece.end - piece.start
+    return offset_range.end - offset_range.start
 
 
-def _divided(piece: OffsetRange, parts: int) -> Iterator[OffsetRange]:
-    """Yields the piece in `parts` whose numbers of offsets differ by at most one."""
-    edges = [piece.start + _count(piece) * part // parts for part in range(parts + 1)]
+def _divided(offset_range: OffsetRange, parts: int) -> Iterator[OffsetRange]:
+    """Yields the range in `parts` whose numbers of offsets differ by at most one."""
+    edges = [offset_range.start + _count(offset_range) * part // parts for part in range(parts + 1)]
     for low, high in pairwise(edges):
-        is_last = piece.is_last and high == piece.end
-        yield replace(piece, start=low, end=high, size=piece.size // parts, is_last=is_last)
+        is_last = offset_range.is_last and high == offset_range.end
+        yield replace(
+            offset_range, start=low, end=high, size=offset_range.size // parts, is_last=is_last
+        )

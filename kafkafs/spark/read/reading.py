@@ -45,7 +45,7 @@ LOSSES: Final = pa.schema(
 _BATCH_BYTES: Final = 16 << 20
 # How many views are tried in a row when segments vanish before anything is read.
 _ATTEMPTS: Final = 8
-_LOSSES_TOLD: Final = 1000
+_MOST_LOSSES: Final = 1000
 _READ_AGAIN: Final = "Read the new topic, or set the option failOnDataLoss to false to leave it out"
 
 
@@ -59,97 +59,103 @@ class Reading:
     fail_on_data_loss: bool
     permissive: bool
 
-    def records(self, piece: OffsetRange, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    def records(self, offset_range: OffsetRange, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         """Yields the records of a range. `schema` has fields of the records' Arrow schema, with the
         types that Spark requires.
 
         Raises CorruptError for damage, unless it is skipped, and DataLoss, unless that is skipped.
         """
         names = schema.names
-        for part in self.parts(piece):
+        for part in self.parts(offset_range):
             if isinstance(part, Damage):
                 if not self.permissive:
                     raise fresh(part.error)
-                LOGGER.warning("%s-%d: skipped: %s", piece.topic, piece.partition, part.error)
+                LOGGER.warning(
+                    "%s-%d: skipped: %s", offset_range.topic, offset_range.partition, part.error
+                )
                 continue
             for rows in _pieces(part):
-                made = to_record_batch(rows, piece.topic, piece.partition, names)
+                made = to_record_batch(rows, offset_range.topic, offset_range.partition, names)
                 arrays = [_as(made.column(field.name), field.type) for field in schema]
                 yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
-    def losses(self, piece: OffsetRange, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    def losses(self, offset_range: OffsetRange, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         """Yields the damage in a range; `schema` has fields of LOSSES."""
         rows: list[dict[str, object]] = []
-        for part in self.parts(piece):
+        for part in self.parts(offset_range):
             if isinstance(part, Damage):
-                rows.append(_loss(piece, part))
-            if len(rows) >= _LOSSES_TOLD:
+                rows.append(_loss(offset_range, part))
+            if len(rows) >= _MOST_LOSSES:
                 yield pa.RecordBatch.from_pylist(rows, schema)
                 rows = []
         if rows:
             yield pa.RecordBatch.from_pylist(rows, schema)
 
-    def parts(self, piece: OffsetRange) -> Iterator[Columns | Damage]:
+    def parts(self, offset_range: OffsetRange) -> Iterator[Columns | Damage]:
         """Yields the columns and damage in a range. Columns are valid until the next are requested.
 
         They are read from one view of the log, or from several if segments vanish while they are
         read, because a cleaner replaces them or retention deletes them.
         """
-        reached = piece.start
+        reached = offset_range.start
         attempts = _ATTEMPTS
         while attempts:
-            view = self._view(piece)
-            if view is None or self._is_recreated(piece):
+            view = self._view(offset_range)
+            if view is None or self._is_recreated(offset_range):
                 return
-            self._report_gone(piece, view, reached)
-            end = None if piece.is_last and piece.end == view.end_offset else piece.end
+            self._report_gone(offset_range, view, reached)
+            end = (
+                None
+                if offset_range.is_last and offset_range.end == view.end_offset
+                else offset_range.end
+            )
             try:
                 for part in view.scan(reached, end, self.isolation):
-                    if self._is_recreated(piece):
+                    if self._is_recreated(offset_range):
                         return
-                    reached, attempts = _behind(part, reached), _ATTEMPTS
+                    reached, attempts = _next_offset(part, reached), _ATTEMPTS
                     yield part
                 return
             except SegmentGone:
                 attempts -= 1
-        raise StorageError(f"{piece}: its segments vanish faster than they can be read")
+        raise StorageError(f"{offset_range}: its segments vanish faster than they can be read")
 
-    def _view(self, piece: OffsetRange) -> View | None:
+    def _view(self, offset_range: OffsetRange) -> View | None:
         """Returns the present view; None if the partition was deleted and that is not an error.
         Raises LogDirError if the directory itself is missing: a worker that does not see it has
         lost no data."""
         try:
-            return self._engine().log(piece.topic, piece.partition).view()
+            return self._engine().log(offset_range.topic, offset_range.partition).view()
         except (UnknownTopic, UnknownPartition) as error:
-            report_loss(f"{piece}: {error}", self.fail_on_data_loss)
+            report_loss(f"{offset_range}: {error}", self.fail_on_data_loss)
             return None
 
-    def _is_recreated(self, piece: OffsetRange) -> bool:
+    def _is_recreated(self, offset_range: OffsetRange) -> bool:
         """Returns whether the partition now belongs to another topic, after logging a warning;
         raises DataLoss if that is an error. False means that all that was read before belongs to
         the planned topic, since ids are never reused. A partition deleted meanwhile counts as
         unchanged."""
-        if not piece.topic_id:
+        if not offset_range.topic_id:
             return False
-        topic_id = id_of(self._engine(), (piece.topic, piece.partition))
-        if topic_id is None or topic_id == piece.topic_id:
+        topic_id = id_of(self._engine(), (offset_range.topic, offset_range.partition))
+        if topic_id is None or topic_id == offset_range.topic_id:
             return False
-        what = f"{piece}: {recreated(piece.topic, piece.topic_id, topic_id)}"
+        what = f"{offset_range}: {recreated(offset_range.topic, offset_range.topic_id, topic_id)}"
         report_loss(what, self.fail_on_data_loss, _READ_AGAIN)
         return True
 
     def _engine(self) -> Engine:
         return _engine(self.log_dirs, tuple(sorted(self.configs.items())))
 
-    def _report_gone(self, piece: OffsetRange, view: View, reached: int) -> None:
+    def _report_gone(self, offset_range: OffsetRange, view: View, reached: int) -> None:
         """Reports data loss for offsets of the range that the log no longer has."""
         if view.start_offset > reached:
             there = f"the log starts at {view.start_offset} now"
-        elif view.end_offset < piece.end:
+        elif view.end_offset < offset_range.end:
             there = f"the log ends at {view.end_offset} now"
         else:
             return
-        report_loss(f"{piece} do not all exist any more: {there}", self.fail_on_data_loss)
+        report_loss(f"{offset_range} do not all exist any more: {there}", self.fail_on_data_loss)
 
 
 @lru_cache(maxsize=1)
@@ -158,7 +164,7 @@ def _engine(log_dirs: tuple[str, ...], configs: tuple[tuple[str, str], ...]) -> 
     return Engine(log_dirs, dict(configs))
 
 
-def _behind(part: Columns | Damage, reached: int) -> int:
+def _next_offset(part: Columns | Damage, reached: int) -> int:
     """Returns the offset at which reading continues after a part."""
     if isinstance(part, Columns):
         return int(part.offsets[-1]) + 1
@@ -186,10 +192,10 @@ def _as(array: pa.Array, kind: pa.DataType) -> pa.Array:
     return pa.ListArray.from_arrays(array.offsets, array.values, type=kind, mask=none)
 
 
-def _loss(piece: OffsetRange, damage: Damage) -> dict[str, object]:
+def _loss(offset_range: OffsetRange, damage: Damage) -> dict[str, object]:
     values: Sequence[object] = (
-        piece.topic,
-        piece.partition,
+        offset_range.topic,
+        offset_range.partition,
         damage.first_offset,
         damage.next_offset if damage.next_offset >= 0 else None,
         damage.error.file,

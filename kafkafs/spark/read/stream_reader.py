@@ -55,7 +55,7 @@ class KafkafsStreamReader(RangeReader, DataSourceStreamReader, SupportsTriggerAv
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         limited = not isinstance(limit, ReadAllAvailable)
-        return self._json(self._stream.next_end(_positions(start), limited))
+        return self._json(self._stream.next_end(_parsed(start), limited))
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
         latest = self._stream.latest
@@ -64,17 +64,17 @@ class KafkafsStreamReader(RangeReader, DataSourceStreamReader, SupportsTriggerAv
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         if start == end:
             return []
-        ranges = self._stream.plan(_positions(start), from_json(end))
+        ranges = self._stream.plan(_parsed(start), from_json(end))
         return [KafkafsInputPartition(each) for each in ranges]
 
-    def _json(self, positions: PartitionOffsets) -> dict[str, Any]:
-        return to_json(positions, self._options.checkpoint_topic_ids)
+    def _json(self, partition_offsets: PartitionOffsets) -> dict[str, Any]:
+        return to_json(partition_offsets, self._options.checkpoint_topic_ids)
 
     def stop(self) -> None:
         if self._opened is not None:
             self._opened.close()
 
 
-def _positions(value: dict[str, Any]) -> PartitionOffsets | None:
-    """Parses a position; None before the first batch."""
+def _parsed(value: dict[str, Any]) -> PartitionOffsets | None:
+    """Parses an offset of the checkpoint; None before the first batch."""
     return None if value == _INITIAL else from_json(value)

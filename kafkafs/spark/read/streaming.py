@@ -157,21 +157,21 @@ class Stream:
     # -- topic ids ------------------------------------------------------------------------------
 
     def _with_ids(
-        self, positions: PartitionOffsets, otherwise: Mapping[str, str]
+        self, partition_offsets: PartitionOffsets, otherwise: Mapping[str, str]
     ) -> PartitionOffsets:
-        """Returns the positions with the topic ids from their JSON or those that this query
+        """Returns the offsets with the topic ids from their JSON or those that this query
         remembers; `otherwise` has the ids for topics that are in neither."""
-        known = self._known_ids.get(_offsets_of(positions), {})
-        ids = {**otherwise, **known, **positions.topic_ids}
-        of_these = {topic: ids[topic] for topic in positions.topics if topic in ids}
-        return replace(positions, topic_ids=of_these)
+        known = self._known_ids.get(_key_of(partition_offsets), {})
+        ids = {**otherwise, **known, **partition_offsets.topic_ids}
+        of_these = {topic: ids[topic] for topic in partition_offsets.topics if topic in ids}
+        return replace(partition_offsets, topic_ids=of_these)
 
     def _remember(self, end: PartitionOffsets, start: PartitionOffsets) -> None:
-        """Remembers the ids of the two positions that Spark may pass next. If they differ only in
-        their ids, Spark reads no batch between them, and the stream stays at `start`."""
+        """Remembers the ids of the two offsets that Spark may pass next. If they differ only in
+        their ids, Spark reads no batch between them, and the stream remains at `start`."""
         self._known_ids = {
-            _offsets_of(end): end.topic_ids,
-            _offsets_of(start): start.topic_ids,
+            _key_of(end): end.topic_ids,
+            _key_of(start): start.topic_ids,
         }
 
     def _others(self, before: PartitionOffsets, after: PartitionOffsets) -> set[str]:
@@ -233,8 +233,8 @@ class Stream:
         report_loss(f"{topic}-{partition} {what}", self._options.fail_on_data_loss)
 
 
-def _offsets_of(positions: PartitionOffsets) -> tuple[tuple[TopicPartition, int], ...]:
-    return tuple(sorted(positions.offsets.items()))
+def _key_of(partition_offsets: PartitionOffsets) -> tuple[tuple[TopicPartition, int], ...]:
+    return tuple(sorted(partition_offsets.offsets.items()))
 
 
 def _some(ids: Mapping[str, str]) -> dict[str, str]:

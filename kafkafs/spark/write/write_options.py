@@ -8,16 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from kafkafs.storage.format.files.names import is_legal_topic
 from kafkafs.storage.format.layout import Codec
 
 from ..options import (
-    CONNECTION_PREFIXES,
     OptionError,
     Texts,
     boolean,
+    check_client_config,
     local_option,
     not_negative,
     one_of,
@@ -41,8 +42,10 @@ _NAMES: Final = frozenset(
 )
 # Configs of Kafka's ProducerConfig: those that Spark rejects, those that would change the partition
 # or visibility of records, and those that only concern the connection.
-_REFUSED: Final = ("key.serializer", "value.serializer", "interceptor.classes")
-_NOT_HERE: Final = ("partitioner.class", "transactional.id")
+_REFUSED: Final = dict.fromkeys(
+    ("key.serializer", "value.serializer", "interceptor.classes"),
+    "not supported, just as in Spark's Kafka sink",
+) | dict.fromkeys(("partitioner.class", "transactional.id"), "not supported")
 _CONNECTION: Final = frozenset(
     (
         *("acks", "bootstrap.servers", "buffer.memory", "client.dns.lookup", "client.id"),
@@ -93,12 +96,15 @@ class WriteOptions:
     def parse(cls, given: Mapping[str, str], streaming: bool = False) -> WriteOptions:
         """Parses the options. Raises OptionError for an unknown name, an invalid value, or two
         options that contradict each other."""
-        texts = Texts(given, _NAMES, _check_meaningless)
+        texts = Texts(
+            given, _NAMES, partial(check_client_config, refused=_REFUSED, connection=_CONNECTION)
+        )
         writer, epoch = texts.get("queryId", _text), texts.get("epoch", not_negative)
         if streaming and epoch is not None:
             raise OptionError("epoch", "a stream numbers its batches itself")
         if not streaming and (writer is None) is not (epoch is None):
-            raise OptionError("epoch" if epoch is None else "queryId", "needs the other one too")
+            name, missing = ("queryId", "epoch") if epoch is None else ("epoch", "queryId")
+            raise OptionError(name, f"needs the option {missing}, too")
         codec = _CODECS[texts.get("kafka.compression.type", one_of(*_CODECS)) or "none"]
         levels = {each: texts.get(name, int) for each, name in _LEVELS.items()}
         return cls(
@@ -115,19 +121,6 @@ class WriteOptions:
             epoch=epoch,
             configs=texts.configs,
         )
-
-
-def _check_meaningless(name: str) -> None:
-    """Raises OptionError unless the option exists and has no meaning without a broker."""
-    config = name.removeprefix("kafka.")
-    if config != name:
-        if config in _REFUSED:
-            raise OptionError(name, "not supported, just as in Spark's Kafka sink")
-        if config in _NOT_HERE:
-            raise OptionError(name, "not supported")
-        if config in _CONNECTION or config.startswith(CONNECTION_PREFIXES):
-            return
-    raise OptionError(name, "there is no such option")
 
 
 def _topic(text: str) -> str:

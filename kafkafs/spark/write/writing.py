@@ -25,10 +25,10 @@ from kafkafs.storage.ingest.commit_file import (
     STAGING_SUFFIX,
     IngestWrite,
     StagedPart,
-    read_placements,
+    read_commit_records,
 )
 from kafkafs.storage.ingest.staging import StagedWriter, StagingPlace, finish_all, staging_path
-from kafkafs.storage.ingest.two_phase import place
+from kafkafs.storage.ingest.two_phase import ingest
 from kafkafs.storage.io.disk import DirFd
 from kafkafs.storage.io.durable import WritableDirFd
 from kafkafs.storage.io.lock import who_holds
@@ -212,10 +212,10 @@ class TaskWriter:
         return writer
 
     def _directory(self, log_dir: str) -> WritableDirFd:
-        place = self._target.place_of(log_dir)
-        if place.path not in self._attempts:
-            self._attempts[place.path] = place.attempt(self._target.job, self._attempt)
-        return self._attempts[place.path]
+        staging = self._target.place_of(log_dir)
+        if staging.path not in self._attempts:
+            self._attempts[staging.path] = staging.attempt(self._target.job, self._attempt)
+        return self._attempts[staging.path]
 
 
 def _chunks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
@@ -304,7 +304,7 @@ def _decided(target: Target) -> list[str]:
     return [
         staged.path
         for path in target.log_dirs
-        for placement in read_placements(DirFd(path)).pending
+        for placement in read_commit_records(DirFd(path)).pending
         for part in placement.parts
         for staged in part.staged
     ]
@@ -319,7 +319,7 @@ def commit(
     if parts:
         engine = LogManager(target.log_dirs, dict(target.configs), unregistered=target.unregistered)
         try:
-            placed = place(engine, write, parts, _new_topics(engine, target, parts))
+            placed = ingest(engine, write, parts, _new_topics(engine, target, parts))
         except BaseException:
             with suppress(StorageError, OSError):  # the first error is the one to report
                 engine.close()
@@ -349,11 +349,14 @@ def _new_topics(engine: LogManager, target: Target, parts: Sequence[StagedPart])
 
 
 def remove_job(target: Target, job: str) -> None:
-    """Removes all that a job has staged, unless it has a commit record. What cannot be removed now
-    is removed once it is stale."""
-    with suppress(StorageError):
+    """Removes all that a job has staged, unless it has a commit record or the commit records cannot
+    be read. What cannot be removed now is removed once it is stale."""
+    try:
         if any(f"/{job}/" in path for path in _decided(target)):
             return
+    except (StorageError, OSError) as error:
+        LOGGER.warning("the staged files of %s are retained: %s", job, error)
+        return
     for staging in target.places:
         with suppress(OSError, StorageError):
             staging.remove(job)

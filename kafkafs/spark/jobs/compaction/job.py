@@ -128,17 +128,17 @@ def compact(
     processors = spark.sparkContext.defaultParallelism
     options = CompactOptions(force, split_bytes, staging, processors)
     run = partial(tasks.run, spark, on_progress=on_progress)
-    place = JobLogDirs.of(log_dirs, configs)
+    dirs = JobLogDirs.of(log_dirs, configs)
     if staging is not None:
-        refuse_within_log_dir(staging, place.log_dirs)
-    there = place.engine().topics()  # opening for writing would create missing directories
+        refuse_within_log_dir(staging, dirs.log_dirs)
+    there = dirs.engine().topics()  # opening for writing would create missing directories
     named = Selection(tuple(topics)).partitions(there) if topics else []
-    if named and not any(_is_compacted(place.engine(), key) for key in named):
+    if named and not any(_is_compacted(dirs.engine(), key) for key in named):
         # With invalid arguments the job neither locks nor changes anything.
         wrong = [_wrong(key, _NOT_COMPACTED) for key in named]
         return Report("compact", _COLUMNS, [], wrong, 0, totals={"partitions": 0, "changed": 0})
-    with LogManager(place.log_dirs, dict(place.configs)) as engine:
-        return CompactionJob(engine, place, options, run).compact(topics)
+    with LogManager(dirs.log_dirs, dict(dirs.configs)) as engine:
+        return CompactionJob(engine, dirs, options, run).compact(topics)
 
 
 def _is_compacted(engine: Engine, key: TopicPartition) -> bool:
@@ -193,10 +193,10 @@ class CompactionJob:
     """One compaction of the logs of an engine, which nobody else uses meanwhile."""
 
     def __init__(
-        self, engine: LogManager, place: JobLogDirs, options: CompactOptions, run: RunUnits
+        self, engine: LogManager, dirs: JobLogDirs, options: CompactOptions, run: RunUnits
     ) -> None:
         self._engine = engine
-        self._place = place
+        self._dirs = dirs
         self._options = options
         self._run = run
         self._wrong: list[Row] = []
@@ -209,7 +209,7 @@ class CompactionJob:
         logs = [log for key in selected for log in self._log(key, key[0] in named)]
         due = sorted((e for e in logs if e.is_due), key=lambda each: each.size, reverse=True)
         small, large = self._small_and_large(due)
-        staging = Staging(self._place.log_dirs, self._options.staging)
+        staging = Staging(self._dirs.log_dirs, self._options.staging)
         self._stage(staging, small, large)
         wave_bytes = _WAVE_BYTES * self._options.processors
         for wave in tasks.grouped(small, lambda each: each.size, wave_bytes):
@@ -288,7 +288,7 @@ class CompactionJob:
     def _whole(self, each: _Log) -> WholePass:
         log = each.log
         return WholePass(
-            self._place,
+            self._dirs,
             each.key,
             log.config,
             log.first_dirty,
@@ -360,7 +360,7 @@ class CompactionJob:
         plans = [each.plan for each in logs if each.plan is not None]
         units = [(n, unit) for n, plan in enumerate(plans) for unit in units_of(plan)]
         large = tuple(
-            LargePartition(self._place, each.key, plan.split, each.staging)
+            LargePartition(self._dirs, each.key, plan.split, each.staging)
             for each, plan in zip(logs, plans, strict=True)
         )
         found = self._run(f"compact: {what}", units, partial(work, large), self._shares(units))

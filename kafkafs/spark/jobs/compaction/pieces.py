@@ -57,7 +57,7 @@ class WholePass:
     """A pass over a whole partition. `segments`: base offset and size of those that it covers;
     `staging`: where it creates a directory for its output."""
 
-    place: JobLogDirs
+    dirs: JobLogDirs
     key: TopicPartition
     config: TopicConfig
     first_dirty: int
@@ -84,7 +84,7 @@ class Cleaned:
 class LargePartition:
     """A partition that is cleaned in pieces, and the directory for these."""
 
-    place: JobLogDirs
+    dirs: JobLogDirs
     key: TopicPartition
     split: SplitPass
     staging: str
@@ -154,7 +154,7 @@ def copy(partitions: Pieces, unit: tuple[int, SegmentGroup]) -> Copied | Failed:
 
 
 def _clean_whole(unit: WholePass) -> Cleaned:
-    view = unit.place.engine().log(*unit.key).view()
+    view = unit.dirs.engine().log(*unit.key).view()
     there = [(s.base_offset, s.size) for s in view.segments[: len(unit.segments)]]
     if there != list(unit.segments):
         raise CleaningAborted("its segments have changed since the compaction was planned")
@@ -179,7 +179,7 @@ def _attempt(staging: WritableDirFd) -> WritableDirFd:
 
 
 def _view(large: LargePartition) -> View:
-    return large.place.engine().log(*large.key).view()
+    return large.dirs.engine().log(*large.key).view()
 
 
 def _tried(work: Callable[[], Result]) -> Result | Failed:
