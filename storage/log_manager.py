@@ -41,9 +41,9 @@ from .log_dirs.scheduler import Scheduler, TaskStatus
 from .log_dirs.upkeep import BackgroundTasks
 from .log_dirs.writable_log_dir import WritableLogDir
 from .log_dirs.writable_log_dirs import WritableLogDirs, refuse_same_partitions
+from .topics.restoring import Restoring
 from .topics.topic_configs import StoredTopicConfigs
 from .topics.topics import Topics
-from .topics.undeleting import Undeleting
 from .transactions.decisions import TransactionLog, read_decisions
 from .transactions.producer import finish_decided
 
@@ -134,7 +134,7 @@ class LogManager(Engine):
         opening = LogOpening(clock, self.context.limits, config, recovered, finds_deleted)
         topics = Topics(self, dirs, kept, opening, cleaner, clock, unregistered)
         self._opening, self._topics = opening, topics
-        self._undeleting = Undeleting(self, topics, dirs, kept, opening, cleaner, clock)
+        self._restoring = Restoring(self, topics, dirs, kept, opening, cleaner, clock)
 
     # -- partitions -----------------------------------------------------------------------------
 
@@ -223,7 +223,7 @@ class LogManager(Engine):
     def deleted(self) -> list[Deletion]:
         """Returns what was deleted and can be restored: records of partitions, whatever deleted
         them, and whole topics; the oldest deletion first."""
-        return self._undeleting.deleted()
+        return self._restoring.deleted()
 
     def undelete(
         self, topic: str, partition: int | None = None, offset: int | None = None
@@ -244,7 +244,7 @@ class LogManager(Engine):
         UnknownPartition; LogDirOffline. After another OSError nothing has changed or, of several
         partitions, the first ones are restored; the call can be repeated.
         """
-        return self._undeleting.undelete(topic, partition, offset)
+        return self._restoring.undelete(topic, partition, offset)
 
     # -- leftovers ------------------------------------------------------------------------------
 

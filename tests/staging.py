@@ -11,7 +11,7 @@ import pytest
 from kafkafs.storage.format.files.names import TopicPartition
 from kafkafs.storage.format.records.encoder import BatchPlan
 from kafkafs.storage.format.records.record_columns import RecordColumns, SimpleRecord
-from kafkafs.storage.ingest import two_phase as placing
+from kafkafs.storage.ingest import two_phase
 from kafkafs.storage.ingest.commit_file import StagedPart
 from kafkafs.storage.ingest.staging import StagedWriter, StagingPlace, finish_all, staging_path
 from kafkafs.storage.log_dirs.engine import Engine
@@ -25,7 +25,7 @@ ALL, NONE = 1, 1 << 40
 def large_from(size: int) -> Iterator[None]:
     """Makes ingest take staged segments of at least `size` bytes into a log as they are."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(placing, "_LARGE", size)
+        patch.setattr(two_phase, "_LARGE", size)
         yield
 
 

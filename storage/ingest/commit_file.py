@@ -39,7 +39,7 @@ from ..io.durable import SyncFailed, WritableDirFd
 from ..io.small_file import lines_of, read_value
 from .segment_series import SealedSegment
 
-PLACEMENTS_FILE = "kafkafs.placed"
+COMMIT_FILE = "kafkafs.placed"
 #: The suffix of every staging place's name.
 STAGING_SUFFIX = "kafkafs-staging"
 _VERSION = "0"
@@ -92,7 +92,7 @@ class StagedPart:
 
 
 @dataclass(frozen=True, slots=True)
-class PlacedPart:
+class IngestedPart:
     """What one partition receives: the staged parts, and the resulting segments, whose batches have
     this leader epoch."""
 
@@ -104,15 +104,15 @@ class PlacedPart:
 
 
 @dataclass(frozen=True, slots=True)
-class Placement:
+class CommitRecord:
     """A committed write: each of these partitions receives its segments."""
 
     write: IngestWrite
-    parts: tuple[PlacedPart, ...]
+    parts: tuple[IngestedPart, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Begun:
+class StartedWrite:
     """A write not yet committed, and the topics created for it: their ids by name."""
 
     write: IngestWrite
@@ -120,60 +120,60 @@ class Begun:
 
 
 @dataclass(frozen=True, slots=True)
-class Noted:
+class CommitRecords:
     """The content of the file. `latest`: the number of the last completed write of each writer that
     numbers its writes, the most recent writer last."""
 
     latest: Mapping[str, int] = field(default_factory=dict)
-    begun: Sequence[Begun] = ()
-    pending: Sequence[Placement] = ()
+    started: Sequence[StartedWrite] = ()
+    pending: Sequence[CommitRecord] = ()
 
 
-def format_placements(noted: Noted) -> bytes:
+def format_commit_records(records: CommitRecords) -> bytes:
     """Returns the file's content."""
     notes: list[dict[str, Any]] = [
-        {"writer": writer, "epoch": epoch} for writer, epoch in noted.latest.items()
+        {"writer": writer, "epoch": epoch} for writer, epoch in records.latest.items()
     ]
-    notes += [{**asdict(each.write), "topics": dict(each.topics)} for each in noted.begun]
+    notes += [{**asdict(each.write), "topics": dict(each.topics)} for each in records.started]
     notes += [
         {**asdict(each.write), "parts": [asdict(part) for part in each.parts]}
-        for each in noted.pending
+        for each in records.pending
     ]
     lines = [_VERSION, *(json.dumps(note, separators=(",", ":")) for note in notes)]
     return "".join(f"{line}\n" for line in lines).encode()
 
 
-def parse_placements(data: bytes) -> Noted:
+def parse_commit_records(data: bytes) -> CommitRecords:
     """Parses the file's content. Raises CorruptError, with the line number, if it is malformed."""
     lines = list(lines_of(data))
     if not lines or lines[0][2] != _VERSION:
         what = f"line 1: not version {_VERSION} of a file of staged writes; {_ADVICE}"
         raise CorruptError(what, position=0)
     latest: dict[str, int] = {}
-    begun: list[Begun] = []
-    pending: list[Placement] = []
+    started: list[StartedWrite] = []
+    pending: list[CommitRecord] = []
     for number, position, line in lines[1:]:
         try:
             note = json.loads(line)
             write = IngestWrite(_text(note["writer"]), _optional(note["epoch"]))
             if "parts" in note:
-                pending.append(Placement(write, tuple(map(_placed_part, note["parts"]))))
+                pending.append(CommitRecord(write, tuple(map(_ingested_part, note["parts"]))))
             elif "topics" in note:
-                begun.append(Begun(write, _topics(note["topics"])))
+                started.append(StartedWrite(write, _topics(note["topics"])))
             else:
                 latest[write.writer] = _int(note["epoch"])
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
             what = f"line {number}: not a valid write; {_ADVICE}"
             raise CorruptError(what, position=position) from None
-    return Noted(latest, begun, pending)
+    return CommitRecords(latest, started, pending)
 
 
-def read_placements(directory: DirFd) -> Noted:
+def read_commit_records(directory: DirFd) -> CommitRecords:
     """Reads the file of a log directory; empty if there is none. Raises CorruptError."""
     try:
-        return read_value(directory, PLACEMENTS_FILE, _MAX_BYTES, parse_placements)
+        return read_value(directory, COMMIT_FILE, _MAX_BYTES, parse_commit_records)
     except SegmentGone:
-        return Noted()
+        return CommitRecords()
 
 
 class CommitFile:
@@ -190,18 +190,18 @@ class CommitFile:
         self._live = live
         self._lock = threading.Lock()  # guards all that follows
         self._latest: dict[str, int] = {}
-        found = [read_placements(directory) for directory in directories]
-        for noted in found:
-            for writer, epoch in noted.latest.items():
+        found = [read_commit_records(directory) for directory in directories]
+        for records in found:
+            for writer, epoch in records.latest.items():
                 self._latest[writer] = max(epoch, self._latest.get(writer, epoch))
         # A directory that went offline may list writes as pending that another lists as completed
         # or committed.
-        pending = itertools.chain.from_iterable(noted.pending for noted in found)
+        pending = itertools.chain.from_iterable(records.pending for records in found)
         self._pending = {each.write: each for each in pending if not self._is_done(each.write)}
-        begun = itertools.chain.from_iterable(noted.begun for noted in found)
-        self._begun = {
+        started = itertools.chain.from_iterable(records.started for records in found)
+        self._started = {
             each.write: each
-            for each in begun
+            for each in started
             if each.write not in self._pending and not self._is_done(each.write)
         }
 
@@ -218,38 +218,40 @@ class CommitFile:
         with self._lock:
             return write in self._pending
 
-    def pending(self) -> list[Placement]:
+    def pending(self) -> list[CommitRecord]:
         """Returns the writes that are committed but not complete."""
         with self._lock:
             return list(self._pending.values())
 
-    def begun(self) -> list[Begun]:
+    def started(self) -> list[StartedWrite]:
         """Returns the writes that have created topics and are not committed."""
         with self._lock:
-            return list(self._begun.values())
+            return list(self._started.values())
 
-    def begin(self, write: IngestWrite, topics: Mapping[str, str]) -> None:
+    def start(self, write: IngestWrite, topics: Mapping[str, str]) -> None:
         """Durably records that these topics, ids by name, are created for a write. Raises
         OSError."""
         with self._lock:
-            begun = {**self._begun, write: Begun(write, topics)}
-            self._write(self._latest, begun, self._pending)
-            self._begun = begun
+            started = {**self._started, write: StartedWrite(write, topics)}
+            self._write(self._latest, started, self._pending)
+            self._started = started
 
-    def give_up(self, write: IngestWrite) -> None:
+    def abandon(self, write: IngestWrite) -> None:
         """Removes the record of a write's topics. If it raises OSError, the file still has it."""
         with self._lock:
-            if self._begun.pop(write, None) is not None:
-                self._write(self._latest, self._begun, self._pending)
+            if self._started.pop(write, None) is not None:
+                self._write(self._latest, self._started, self._pending)
 
-    def decide(self, placement: Placement) -> None:
+    def commit(self, record: CommitRecord) -> None:
         """Durably records the commit. If it raises OSError, the write is not committed; if
         SyncFailed, that is unknown until the directories are opened again."""
         with self._lock:
-            begun = {write: each for write, each in self._begun.items() if write != placement.write}
-            pending = {**self._pending, placement.write: placement}
-            self._write(self._latest, begun, pending)
-            self._begun, self._pending = begun, pending
+            started = {
+                write: each for write, each in self._started.items() if write != record.write
+            }
+            pending = {**self._pending, record.write: record}
+            self._write(self._latest, started, pending)
+            self._started, self._pending = started, pending
 
     def done(self, write: IngestWrite) -> None:
         """Records that the write is complete. If it raises OSError, the file does not say so
@@ -261,19 +263,21 @@ class CommitFile:
                 self._latest[write.writer] = write.epoch
                 for oldest in list(self._latest)[:-_MAX_WRITERS]:
                     del self._latest[oldest]
-            self._write(self._latest, self._begun, self._pending)
+            self._write(self._latest, self._started, self._pending)
 
     def _write(
         self,
         latest: dict[str, int],
-        begun: dict[IngestWrite, Begun],
-        pending: dict[IngestWrite, Placement],
+        started: dict[IngestWrite, StartedWrite],
+        pending: dict[IngestWrite, CommitRecord],
     ) -> None:
-        data = format_placements(Noted(latest, list(begun.values()), list(pending.values())))
-        failure = OSError(errno.EIO, "no log directory is online", PLACEMENTS_FILE)
+        data = format_commit_records(
+            CommitRecords(latest, list(started.values()), list(pending.values()))
+        )
+        failure = OSError(errno.EIO, "no log directory is online", COMMIT_FILE)
         for directory in self._live():
             try:
-                directory.write_atomically(PLACEMENTS_FILE, data)
+                directory.write_atomically(COMMIT_FILE, data)
             except OSError as error:
                 if not isinstance(failure, SyncFailed):  # an unknown outcome takes precedence
                     failure = error
@@ -289,8 +293,8 @@ def _topics(note: dict[str, Any]) -> dict[str, str]:
     return {_topic(name): _text(topic_id) for name, topic_id in note.items()}
 
 
-def _placed_part(note: dict[str, Any]) -> PlacedPart:
-    return PlacedPart(
+def _ingested_part(note: dict[str, Any]) -> IngestedPart:
+    return IngestedPart(
         _topic(note["topic"]),
         _int(note["partition"], _MAX_PARTITION),
         _int(note["leader_epoch"], _MAX_PARTITION),

@@ -5,7 +5,7 @@ A staging place is a directory outside the log directories, where no broker look
     <place>/<job>/<attempt>/<topic>-<partition>/00000000000000000000.log.cleaned …
 
 The files there are complete segments except for offsets and leader epochs, which no checksum covers
-and which ingest assigns (see `placing`). Until then they belong to no log; an abandoned job is
+and which ingest assigns (see `two_phase`). Until then they belong to no log; an abandoned job is
 removed as a whole.
 """
 

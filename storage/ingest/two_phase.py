@@ -11,10 +11,10 @@
 Topics created for the write are recorded before all that; the commit removes their record.
 
 After a crash before 2, loading the partitions removes the `.cleaned` files, and the next process to
-open the directories removes the topics (`undo_started`). After a later crash, that process completes the
-write: before the partitions are loaded, from the `.cleaned` files (`resume_committed`); and after
-that, if a broker has run in between and discarded those, from the staged files again
-(`finish_committed`).
+open the directories removes the topics (`undo_started`). After a later crash, that process
+completes the write: before the partitions are loaded, from the `.cleaned` files
+(`resume_committed`); and after that, if a broker has run in between and discarded those, from the
+staged files again (`finish_committed`).
 """
 
 from __future__ import annotations
@@ -54,7 +54,14 @@ from ..log.delete.replacing import commit_cleaned, discard_cleaned
 from ..segment.extent import Extent, Fault
 from ..segment.txn_index import AbortedTxn
 from ..segment.walk import read_runs
-from .commit_file import StartedWrite, CommitFile, IngestWrite, IngestedPart, CommitRecord, StagedPart
+from .commit_file import (
+    CommitFile,
+    CommitRecord,
+    IngestedPart,
+    IngestWrite,
+    StagedPart,
+    StartedWrite,
+)
 from .segment_series import SealedSegment, SegmentSeries
 
 logger = logging.getLogger(__name__)
@@ -397,7 +404,9 @@ def _is_prepared(directory: DirFd, segment: SealedSegment) -> bool:
     return any(_is_ingested(directory, segment, state) for state in states)
 
 
-def _is_ingested(directory: DirFd, segment: SealedSegment, state: FileState = FileState.LIVE) -> bool:
+def _is_ingested(
+    directory: DirFd, segment: SealedSegment, state: FileState = FileState.LIVE
+) -> bool:
     """Returns whether the `.log` of a segment is this one, which may have grown since."""
     try:
         file = directory.open(segment_file(segment.base_offset, FileKind.LOG, state))

@@ -119,7 +119,7 @@ def _number(text: str) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Doomed:
+class DeletedPartitionDir:
     """The directory `name` in a log directory, and the partition that it was; None if unknown, in
     which case it cannot be restored. It is removed some time after `since_ms`, when this process
     deleted it; NEVER_MS for a directory found at startup, which stays until it is purged."""
@@ -129,7 +129,7 @@ class Doomed:
     was: DeletedPartition | None
 
 
-def found_doomed(found: PartitionDir) -> Doomed:
+def read_deleted_dir(found: PartitionDir) -> DeletedPartitionDir:
     """Reads a partition directory that another process deleted. Its file counts only if it names
     the partition that the directory is named after, because the partition is restored under the
     name in the file."""
@@ -142,7 +142,7 @@ def found_doomed(found: PartitionDir) -> Doomed:
     if was is not None and parsed is not None:
         right = deleted_partition_dir(was.topic, was.partition, parsed.uuid)
         was = was if right == found.name else None
-    return Doomed(found.name, NEVER_MS, was)
+    return DeletedPartitionDir(found.name, NEVER_MS, was)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +150,7 @@ class DeletedTopic:
     """A topic that can be restored: its partitions by number, each with the index of its log
     directory."""
 
-    partitions: tuple[tuple[int, Doomed], ...]
+    partitions: tuple[tuple[int, DeletedPartitionDir], ...]
 
     @property
     def was(self) -> list[DeletedPartition]:
@@ -178,11 +178,11 @@ class DeletedTopic:
         return NEVER_MS if since_ms == NEVER_MS else since_ms + delay_ms
 
 
-def deleted_topics(doomed: Iterable[Iterable[Doomed]]) -> list[DeletedTopic]:
-    """Returns the topics of which every partition still exists, oldest deletion first. `doomed`:
-    the deleted partitions of each log directory."""
-    together: dict[tuple[str, str, int], list[tuple[int, Doomed]]] = {}
-    for number, each in enumerate(doomed):
+def deleted_topics(deleted_dirs: Iterable[Iterable[DeletedPartitionDir]]) -> list[DeletedTopic]:
+    """Returns the topics of which every partition still exists, oldest deletion first.
+    `deleted_dirs`: the deleted partitions of each log directory."""
+    together: dict[tuple[str, str, int], list[tuple[int, DeletedPartitionDir]]] = {}
+    for number, each in enumerate(deleted_dirs):
         for one in each:
             if one.was is not None:
                 together.setdefault(one.was.together, []).append((number, one))
@@ -198,7 +198,7 @@ def _is_whole(partitions: Sequence[DeletedPartition]) -> bool:
     return len(numbers) == len(partitions) == max(one.partitions for one in partitions)
 
 
-def _partition_of(found: tuple[int, Doomed]) -> int:
+def _partition_of(found: tuple[int, DeletedPartitionDir]) -> int:
     was = found[1].was
     assert was is not None
     return was.partition

@@ -109,9 +109,9 @@ class BackgroundTasks:
         # This runs every second, and of thousands of logs few, often none, have files to remove.
         having = WritableLogDir.logs_with_deleted
         self._dirs.for_each_log(lambda _, writer: writer.remove_deleted(), having)
-        if any(each.has_doomed for each in self._dirs.dirs):
+        if any(each.has_deleted_partitions for each in self._dirs.dirs):
             delay_ms = self._delete_delay_ms()
-            self._dirs.for_each(lambda each: each.remove_doomed(delay_ms))
+            self._dirs.for_each(lambda each: each.remove_deleted_partitions(delay_ms))
         if self._maintains and not self._has_purged and self._delay_has_passed():
             self._purge()
             self._has_purged = True

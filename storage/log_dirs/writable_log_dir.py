@@ -50,9 +50,9 @@ from ..log.delete.leftovers import find_leftovers, remove
 from .deleted_topics import (
     DELETED_PARTITION_FILE,
     DeletedPartition,
-    Doomed,
+    DeletedPartitionDir,
     format_deleted_partition,
-    found_doomed,
+    read_deleted_dir,
 )
 from .lock_dirs import LockedLogDir
 from .log_dir import LogDir, PartitionDir
@@ -92,7 +92,7 @@ class WritableLogDir:
         # newer one.
         self._checkpointing = threading.Lock()
         self._changing_cleaned = threading.Lock()  # held from reading to writing the cleaner's
-        self._doomed: dict[str, Doomed] = {}  # directories of deleted partitions
+        self._deleted_partitions: dict[str, DeletedPartitionDir] = {}  # by directory name
         self._with_deleted: set[TopicPartition] = set()
         self._durable_checkpoints: set[str] = set()  # written and synced here
         self._was_clean = self._may_mark_clean = False
@@ -119,7 +119,7 @@ class WritableLogDir:
             found = self._log_dir.partitions()
         for each in found:
             if each.state is PartitionState.DELETE:
-                self._doomed[each.name] = found_doomed(each)
+                self._deleted_partitions[each.name] = read_deleted_dir(each)
         self._may_mark_clean = True
 
         def load_one(partition: PartitionDir) -> None:
@@ -236,8 +236,9 @@ class WritableLogDir:
         was: DeletedPartition | None = None,
         since_ms: int | None = None,
     ) -> None:
-        """Takes a partition out of service at once; `remove_doomed` removes its files. Until then
-        it can be restored as what it `was`. `since_ms`: see `Doomed`; None means now."""
+        """Takes a partition out of service at once; `remove_deleted_partitions` removes its files.
+        Until then it can be restored as what it `was`. `since_ms`: see `DeletedPartitionDir`; None
+        means now."""
         with self.guarded():
             name = deleted_partition_dir(*key, uuid.uuid4().hex)
             writer = self.logs.pop(key, None)
@@ -250,13 +251,13 @@ class WritableLogDir:
                 self.directory.rename_child(partition_dir(*key), name)
             finally:  # it may be renamed, but not synced
                 since_ms = self._clock.now_ms() if since_ms is None else since_ms
-                self._doom(Doomed(name, since_ms, was))
+                self._add_deleted(DeletedPartitionDir(name, since_ms, was))
 
-    def _doom(self, doomed: Doomed) -> None:
+    def _add_deleted(self, deleted_dir: DeletedPartitionDir) -> None:
         """Records a deleted directory, if it exists."""
         with suppress(SegmentGone):
-            self.directory.stat(doomed.name)
-            self._doomed[doomed.name] = doomed
+            self.directory.stat(deleted_dir.name)
+            self._deleted_partitions[deleted_dir.name] = deleted_dir
 
     def _note_deleted(self, key: TopicPartition, was: DeletedPartition) -> None:
         """Writes the note for the next process. A full disk must not prevent a deletion."""
@@ -268,52 +269,56 @@ class WritableLogDir:
                 raise
 
     @property
-    def doomed(self) -> list[Doomed]:
+    def deleted_partitions(self) -> list[DeletedPartitionDir]:
         """The deleted partitions that can be restored."""
         if self.offline is not None:
             return []
-        return [each for each in list(self._doomed.values()) if each.was is not None]
+        return [each for each in list(self._deleted_partitions.values()) if each.was is not None]
 
-    def bring_back(self, doomed: Doomed) -> None:
+    def restore(self, deleted_dir: DeletedPartitionDir) -> None:
         """Restores a partition's directory name, durably, after its checkpoints. Raises
         CannotUndelete if it has just been removed."""
-        was = doomed.was
+        was = deleted_dir.was
         assert was is not None
         key = (was.topic, was.partition)
-        if self._doomed.pop(doomed.name, None) is None:
+        if self._deleted_partitions.pop(deleted_dir.name, None) is None:
             raise CannotUndelete(partition_dir(*key), "its files were removed")
         try:
             self._checkpoint_points({key: was.recovery_point})
             self._checkpoint_starts({key: was.start_offset})
             with self.guarded():
-                self.directory.rename_child(doomed.name, partition_dir(*key))
+                self.directory.rename_child(deleted_dir.name, partition_dir(*key))
                 directory = self.directory.child(partition_dir(*key))
                 directory.remove(DELETED_PARTITION_FILE, missing_ok=True)
         except BaseException:
-            self._doom(doomed)
+            self._add_deleted(deleted_dir)
             raise
 
     @property
-    def has_doomed(self) -> bool:
-        """Whether `remove_doomed` could find anything."""
-        return any(each.since_ms != NEVER_MS for each in list(self._doomed.values()))
+    def has_deleted_partitions(self) -> bool:
+        """Whether `remove_deleted_partitions` could find anything."""
+        return any(each.since_ms != NEVER_MS for each in list(self._deleted_partitions.values()))
 
-    def remove_doomed(self, delay_ms: int) -> int:
+    def remove_deleted_partitions(self, delay_ms: int) -> int:
         """Removes the directories of partitions that this process deleted at least `delay_ms` ago;
         returns their number."""
         now = self._clock.now_ms()
-        due = [each for each in list(self._doomed.values()) if now - each.since_ms >= delay_ms]
-        return sum(map(self._remove_doomed, due))
+        due = [
+            each
+            for each in list(self._deleted_partitions.values())
+            if now - each.since_ms >= delay_ms
+        ]
+        return sum(map(self._remove_deleted, due))
 
-    def _remove_doomed(self, doomed: Doomed) -> bool:
-        if self._doomed.pop(doomed.name, None) is None:
+    def _remove_deleted(self, deleted_dir: DeletedPartitionDir) -> bool:
+        if self._deleted_partitions.pop(deleted_dir.name, None) is None:
             return False  # it is being restored
         try:
             with self.guarded(), suppress(FileNotFoundError):
-                self.directory.remove_directory(doomed.name)
+                self.directory.remove_directory(deleted_dir.name)
         except BaseException:
             # Some of its files may be gone.
-            self._doomed[doomed.name] = replace(doomed, was=None)
+            self._deleted_partitions[deleted_dir.name] = replace(deleted_dir, was=None)
             raise
         return True
 
@@ -322,8 +327,8 @@ class WritableLogDir:
         directory itself is something other than what this process deleted and will remove when its
         delay has passed."""
         if not name:
-            doomed = self._doomed.get(directory)
-            return doomed is None or doomed.since_ms == NEVER_MS
+            deleted_dir = self._deleted_partitions.get(directory)
+            return deleted_dir is None or deleted_dir.since_ms == NEVER_MS
         writer = self.logs.get(key)
         return writer is None or writer.is_left(name)
 
@@ -333,8 +338,8 @@ class WritableLogDir:
         parsed = names.parse_partition_dir(name)
         if parsed is None or parsed.state not in (PartitionState.DELETE, PartitionState.STRAY):
             return False
-        if name in self._doomed:
-            return self._remove_doomed(self._doomed[name])
+        if name in self._deleted_partitions:
+            return self._remove_deleted(self._deleted_partitions[name])
         with self.guarded(), suppress(FileNotFoundError):
             self.directory.remove_directory(name)
             return True

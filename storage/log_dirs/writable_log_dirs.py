@@ -107,7 +107,7 @@ class WritableLogDirs:
     def deleted_topics(self) -> list[DeletedTopic]:
         """Returns the topics that can be restored, oldest deletion first. Their indexes are those
         of `dirs`."""
-        return deleted_topics(each.doomed for each in self.dirs)
+        return deleted_topics(each.deleted_partitions for each in self.dirs)
 
     def is_left(self, path: str, directory: str, key: TopicPartition, name: str) -> bool:
         """See `purging.IsLeft`."""

@@ -18,7 +18,7 @@ import click
 
 from kafkafs.cli.main import WRITING, cli
 from kafkafs.storage.log_dirs.engine import Engine
-from kafkafs.storage.topics.undeleting import found_deletions
+from kafkafs.storage.topics.restoring import found_deletions
 
 NEW: Final = "nowhere"
 #: Commands that are given no log directory.

@@ -23,7 +23,7 @@ from pathlib import Path
 from kafkafs.storage.clock import SetClock
 from kafkafs.storage.format.records.record_columns import RecordColumns, SimpleRecord
 from kafkafs.storage.ingest.commit_file import IngestWrite
-from kafkafs.storage.ingest.two_phase import place
+from kafkafs.storage.ingest.two_phase import ingest
 from kafkafs.storage.log_dirs.engine import Engine
 from kafkafs.storage.log_manager import LogManager
 from tests.crash.checks import complaints
@@ -55,7 +55,7 @@ def write(engine: LogManager, log_dir: Path, number: int) -> None:
             attempt=f"{task}-0",
         )
     ]
-    place(engine, IngestWrite("w", number), parts)
+    ingest(engine, IngestWrite("w", number), parts)
 
 
 def _appends(number: int, task: int) -> list[list[str]]:

@@ -13,8 +13,8 @@ from typing import TypeVar
 import pytest
 
 from kafkafs.storage.errors import LogDirOffline, StorageError
-from kafkafs.storage.ingest.commit_file import PLACEMENTS_FILE, IngestWrite
-from kafkafs.storage.ingest.two_phase import place
+from kafkafs.storage.ingest.commit_file import COMMIT_FILE, IngestWrite
+from kafkafs.storage.ingest.two_phase import ingest
 from kafkafs.storage.io.durable import replaced
 from kafkafs.storage.log_dirs.engine import Engine
 from kafkafs.storage.log_manager import LogManager
@@ -66,7 +66,7 @@ def go_on(log_dir: Path, marks: set[int]) -> set[int]:
     """Opens what is left, repeats all writes, and reopens; returns what was there at first."""
     with open_engine(log_dir) as engine:
         found = check(engine, marks)
-        assert not engine.placements.pending()
+        assert not engine.commits.pending()
         for number in range(WRITES + 1):
             write(engine, log_dir, number)
         check(engine, range(WRITES + 1))
@@ -113,7 +113,7 @@ def test_a_topic_is_made_with_its_records_or_not_at_all(memory_path: Path, every
         engine.delete_topic("new")
     recording = RecordingCalls(root)
     with replaced(recording), open_engine(root / "logs") as engine:
-        place(engine, IngestWrite("j"), parts, {"new": 2})
+        ingest(engine, IngestWrite("j"), parts, {"new": 2})
         recording.mark(0)
     shutil.rmtree(root)
     found = set()
@@ -125,10 +125,10 @@ def test_a_topic_is_made_with_its_records_or_not_at_all(memory_path: Path, every
             is_there = "new" in engine.topics()
             assert is_there or 0 not in state.marks, state
             if not is_there:
-                place(engine, IngestWrite("again"), parts, {"new": 2})
+                ingest(engine, IngestWrite("again"), parts, {"new": 2})
             read_ = [read(engine.log("new", number).view()) for number in range(2)]
             assert [[each.value for each in some] for some in read_] == [[b"a", b"b"], [b"c"]]
-            assert not engine.placements.begun()
+            assert not engine.commits.started()
         found.add(is_there)
         shutil.rmtree(root)
     assert found == {True, False}
@@ -139,7 +139,7 @@ def as_a_stranger(log_dir: Path, marks: set[int]) -> bool:
     partition they see all of a write or nothing, and the broker can continue. The ingest is
     finished after that. Returns whether it had been incomplete."""
     written(Engine([str(log_dir)]))
-    noted, hidden = log_dir / PLACEMENTS_FILE, log_dir.parent / "hidden"
+    noted, hidden = log_dir / COMMIT_FILE, log_dir.parent / "hidden"
     was_noted = noted.exists()
     if was_noted:
         noted.rename(hidden)

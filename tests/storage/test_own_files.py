@@ -12,22 +12,32 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from kafkafs.storage.clock import (SetClock)
-from kafkafs.storage.config.topic_file import (TOPIC_SETTINGS_FILE)
-from kafkafs.storage.errors import (CannotUndelete, CorruptError, StorageError)
-from kafkafs.storage.format.files.names import (is_legal_topic)
-from kafkafs.storage.format.files.properties import (format_properties, parse_properties)
-from kafkafs.storage.format.records.record_columns import (SimpleRecord)
-from kafkafs.storage.ingest.commit_file import (PLACEMENTS_FILE)
-from kafkafs.storage.log_dirs.deleted_topics import (DELETED_PARTITION_FILE, DeletedPartition, _checksum, format_deleted_partition, parse_deleted_partition)
-from kafkafs.storage.log_dirs.engine import (Engine)
-from kafkafs.storage.log_manager import (LogManager)
-from kafkafs.storage.transactions.decisions import (TRANSACTIONS_FILE, format_decisions, parse_decisions)
+from kafkafs.storage.clock import SetClock
+from kafkafs.storage.config.topic_file import TOPIC_CONFIGS_FILE
+from kafkafs.storage.errors import CannotUndelete, CorruptError, StorageError
+from kafkafs.storage.format.files.names import is_legal_topic
+from kafkafs.storage.format.files.properties import format_properties, parse_properties
+from kafkafs.storage.format.records.record_columns import SimpleRecord
+from kafkafs.storage.ingest.commit_file import COMMIT_FILE
+from kafkafs.storage.log_dirs.deleted_topics import (
+    DELETED_PARTITION_FILE,
+    DeletedPartition,
+    _checksum,
+    format_deleted_partition,
+    parse_deleted_partition,
+)
+from kafkafs.storage.log_dirs.engine import Engine
+from kafkafs.storage.log_manager import LogManager
+from kafkafs.storage.transactions.decisions import (
+    TRANSACTIONS_FILE,
+    format_decisions,
+    parse_decisions,
+)
 from tests.building import build_batch
 from tests.reading import read
 
 NOW_MS = 1_700_000_000_000
-FILES = (TOPIC_SETTINGS_FILE, PLACEMENTS_FILE, TRANSACTIONS_FILE)
+FILES = (TOPIC_CONFIGS_FILE, COMMIT_FILE, TRANSACTIONS_FILE)
 DELETED = DeletedPartition("t", "", 0, 1, 0, 1, -1, 70, NOW_MS, {"retention.ms": "-1"})
 
 
@@ -196,7 +206,7 @@ def test_every_value_of_a_deleted_partition_is_checked(key: str, text: str) -> N
     assert 0 <= found.partition < 1 << 31
     assert 0 < found.partitions < 1 << 31
     assert min(found.start_offset, found.recovery_point, found.size, found.deleted_at_ms) >= 0
-    assert all(text.isprintable() for text in found.settings.values())
+    assert all(text.isprintable() for text in found.configs.values())
     assert parse_deleted_partition(format_deleted_partition(found)) == found
 
 

@@ -250,7 +250,7 @@ class LocalLog:
             if end > offset
         ]
 
-    def bring_back(self, bases: Sequence[int]) -> None:
+    def restore(self, bases: Sequence[int]) -> None:
         """Restores deleted segments, as returned by `deleted_above`, to the front of the log. After
         an OSError the newest of them may be restored; the call can be repeated.
 
@@ -261,11 +261,11 @@ class LocalLog:
             for base in bases:
                 self.deleted.sync(base)
             for base in bases:
-                if self.deleted.bring_back_indexes(base):
-                    self.snapshots.bring_back(base)
+                if self.deleted.restore_indexes(base):
+                    self.snapshots.restore(base)
             self.directory.sync()
             for base in reversed(bases):
-                self.rolled = [self.deleted.bring_back_log(base), *self.rolled]
+                self.rolled = [self.deleted.restore_log(base), *self.rolled]
         except OSError:
             with suppress(OSError):
                 for base in self.deleted.front.keys() & bases:

@@ -22,21 +22,21 @@ from ..state.producers import ProducerAppendInfo
 from .unified_log import UnifiedLog
 
 
-class PlacedSegment(LoadedSegment, Protocol):
+class IngestedSegment(LoadedSegment, Protocol):
     """A new segment: `size` in bytes of its `.log`, and the offset after its last batch."""
 
     @property
     def end_offset(self) -> int: ...
 
 
-class Placing:
+class IngestTarget:
     """An ingest into one partition, which nothing else may change meanwhile. `producers`: the
     changes that the new batches make to the producers."""
 
-    def __init__(self, log: UnifiedLog, noting: Callable[[], AbstractContextManager[None]]) -> None:
-        """`noting` wraps every change: it records what an error means for the state of the disk."""
+    def __init__(self, log: UnifiedLog, guard: Callable[[], AbstractContextManager[None]]) -> None:
+        """`guard` wraps every change: it records what an error means for the state of the disk."""
         self._log = log
-        self._noting = noting
+        self._guard = guard
         self.producers: ProducerAppendInfo = log.producers.begin_update()
 
     @property
@@ -55,7 +55,7 @@ class Placing:
     def leader_epoch(self) -> int:
         return self._log.leader_epoch
 
-    def make_room(self, base_offset: int) -> None:
+    def end_at(self, base_offset: int) -> None:
         """Ends the log with an empty segment at `base_offset`, which is at or above its end, and
         makes everything before it durable: a crash that lost part of that would also lose what is
         ingested after it. After an OSError nothing has changed, except that the log may have
@@ -64,7 +64,7 @@ class Placing:
         if base_offset < local.end_offset:
             what = f"the first batch is at offset {base_offset}"
             raise OffsetOutOfRange(f"{what}, below the log end offset {local.end_offset}")
-        with self._noting():
+        with self._guard():
             set_aside_unfinished(self.directory)
             if log.leader_epoch != log.epochs.latest:
                 log.epochs.assign(log.leader_epoch, base_offset)
@@ -74,12 +74,12 @@ class Placing:
             unflushed.sync()
             local.mark_flushed(unflushed)
 
-    def exchange(self, segments: Sequence[PlacedSegment]) -> None:
+    def swap_in(self, segments: Sequence[IngestedSegment]) -> None:
         """Appends segments, present as `.cleaned` and durable, to the log. The commit is already
         recorded: raises LogDirOffline if it cannot be finished, and nothing may be written until
         the partition is loaded again."""
         log, local = self._log, self._log.local
-        with self._noting():
+        with self._guard():
             due = local.clock.now_ms() + local.config.file_delete_delay_ms
             bases = [segment.base_offset for segment in segments]
             try:
@@ -90,9 +90,9 @@ class Placing:
             self.producers.commit()
             log.producers.map_end_offset = local.end_offset
 
-    def give_up(self) -> None:
+    def abandon(self) -> None:
         """Abandons a committed ingest for an outside cause. Raises LogDirOffline."""
-        with self._noting():
+        with self._guard():
             raise self._unfinished("interrupted")
 
     def _unfinished(self, why: str) -> LogDirOffline:

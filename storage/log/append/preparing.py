@@ -6,13 +6,13 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import lru_cache
 
-from ...config.kafka import (TopicConfig)
-from ...errors import (InvalidRecord)
-from ...format.layout import (NO_TIMESTAMP, Codec, TimestampType)
-from ...format.messages.control import (end_txn_record)
-from ...format.records.encoder import (BatchPlan, encode)
-from ...format.records.record_columns import (RecordColumns)
-from ...format.records.validate import (ValidationResult, ValidationRules, check_records, check_sizes)
+from ...config.kafka import TopicConfig
+from ...errors import InvalidRecord
+from ...format.layout import NO_TIMESTAMP, Codec, TimestampType
+from ...format.messages.control import end_txn_record
+from ...format.records.encoder import BatchPlan, encode
+from ...format.records.record_columns import RecordColumns
+from ...format.records.validate import ValidationResult, ValidationRules, check_records, check_sizes
 
 _CODECS = {"uncompressed": Codec.NONE} | {codec.kafka_name: codec for codec in Codec if codec}
 _TIMESTAMP_TYPES = {

@@ -273,7 +273,7 @@ class UnifiedLog:
         former = self.epochs.epochs
         self.epochs.extend_down(deletions.epochs.cut_at_start(start))
         try:
-            local.bring_back(bases)
+            local.restore(bases)
         except OSError:
             self.epochs.epochs = former
             raise

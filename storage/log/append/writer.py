@@ -39,7 +39,7 @@ from .group_commit import GroupCommit
 from .health import Health
 from .in_flight import AppendsInFlight
 from .local_log import LocalLog, Rolled
-from .log_target import Placing
+from .log_target import IngestTarget
 from .merging import RecordsRequest, may_merge, merge
 from .preparing import admit_rules, encoded, end_of_transaction
 from .unified_log import UnifiedLog, WithSegments
@@ -470,15 +470,16 @@ class LogWriter:
     # -- ingesting segments ----------------------------------------------------------------------
 
     @contextmanager
-    def placing(self) -> Iterator[Placing]:
-        """Ingests segments at the log's end; see `Placing`. Nothing else changes the log meanwhile;
-        readers do not wait. Call `settle` after leaving this and any other log's block."""
+    def ingesting(self) -> Iterator[IngestTarget]:
+        """Ingests segments at the log's end; see `IngestTarget`. Nothing else changes the log
+        meanwhile; readers do not wait. Call `settle` after leaving this and any other log's
+        block."""
         with self._lock:
             self._health.check()
-            yield Placing(self._log, self._noting)
+            yield IngestTarget(self._log, self._noting)
 
     def settle(self) -> None:
-        """Reports failures after `placing`. A directory that goes offline takes all its logs with
+        """Reports failures after `ingesting`. A directory that goes offline takes all its logs with
         it and waits for each of them, so the caller must not hold one."""
         self._deferred.run()
 

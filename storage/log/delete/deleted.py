@@ -133,7 +133,7 @@ class DeletedFiles:
                 self._directory.writable(name).sync()
             segment.unsynced, segment.is_synced = (), True
 
-    def bring_back_indexes(self, base_offset: int) -> bool:
+    def restore_indexes(self, base_offset: int) -> bool:
         """Restores the names of a segment's files except the `.log`, so it is not yet part of the
         log. Returns whether a snapshot was restored."""
         has_snapshot = False
@@ -142,7 +142,7 @@ class DeletedFiles:
             has_snapshot = has_snapshot or kind is FileKind.SNAPSHOT
         return has_snapshot
 
-    def bring_back_log(self, base_offset: int) -> StoredSegment:
+    def restore_log(self, base_offset: int) -> StoredSegment:
         """Restores the `.log`, which makes the segment part of the log, and returns the segment."""
         log = FileKind.LOG
         name = segment_file(base_offset, log, FileState.DELETED)

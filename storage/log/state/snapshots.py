@@ -75,7 +75,7 @@ class SnapshotFiles:
             self._offsets.discard(offset)
         return deleted
 
-    def bring_back(self, offset: int) -> None:
+    def restore(self, offset: int) -> None:
         """Notes that the snapshot of ``offset`` has its name again."""
         self._offsets.add(offset)
 

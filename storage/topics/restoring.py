@@ -20,7 +20,12 @@ from ..format.files.names import METADATA_TOPIC, PartitionState, TopicPartition
 from ..log.delete.deletions import NEVER_MS, NOTHING_DELETED, UNKNOWN_MS, Cause, Deletion
 from ..log.load.deleted_front import DeletedFrontFinder
 from ..log.load.partition_files import PartitionFiles
-from ..log_dirs.deleted_topics import DeletedTopic, Doomed, deleted_topics, found_doomed
+from ..log_dirs.deleted_topics import (
+    DeletedPartitionDir,
+    DeletedTopic,
+    deleted_topics,
+    read_deleted_dir,
+)
 from ..log_dirs.engine import Engine
 from ..log_dirs.log_opening import LogOpening
 from ..log_dirs.selection import Selection
@@ -36,11 +41,15 @@ def found_deletions(engine: Engine, topic: str | None = None) -> list[Deletion]:
     """Returns what other processes have deleted in the directories, or of one topic, and can still
     be restored. Only reads, also beside a live broker, whose deletions vanish. Raises CorruptError
     or OSError."""
-    doomed = [
-        [found_doomed(each) for each in log_dir.partitions() if each.state is PartitionState.DELETE]
+    deleted_dirs = [
+        [
+            read_deleted_dir(each)
+            for each in log_dir.partitions()
+            if each.state is PartitionState.DELETE
+        ]
         for log_dir in engine.log_dirs.dirs
     ]
-    deleted = [each.deletion(0) for each in deleted_topics(doomed)]
+    deleted = [each.deletion(0) for each in deleted_topics(deleted_dirs)]
     found = [each for each in deleted if topic in (None, each.topic)]
     for key in engine.log_dirs.partitions():
         if key[0] != METADATA_TOPIC and topic in (None, key[0]):
@@ -96,7 +105,7 @@ def _found_records(engine: Engine, key: TopicPartition) -> list[Deletion]:
     return [Deletion(*key, *offsets, segments, (), size, Cause.FOUND, UNKNOWN_MS, NEVER_MS)]
 
 
-class Undeleting:
+class Restoring:
     """Restores deleted records and topics. Thread-safe; blocks other topic changes meanwhile."""
 
     def __init__(
@@ -136,12 +145,12 @@ class Undeleting:
             if topic not in self._engine.topics():
                 return [self._topic(topic)]
             keys = [key for key in self._dirs.live_logs() if key[0] == topic]
-            wanted = [key for key in keys if self._dirs.writer(key).deleted()]
-            if not wanted and any(_name(each) == topic for each in self._dirs.deleted_topics()):
+            requested = [key for key in keys if self._dirs.writer(key).deleted()]
+            if not requested and any(_name(each) == topic for each in self._dirs.deleted_topics()):
                 raise TopicExists(topic, topic)
-            if not wanted:
+            if not requested:
                 raise CannotUndelete(topic, NOTHING_DELETED)
-            return [found for key in wanted for found in self._records(key, offset)]
+            return [found for key in requested for found in self._records(key, offset)]
 
     # -- records --------------------------------------------------------------------------------
 
@@ -166,22 +175,22 @@ class Undeleting:
         # own.
         self._configs.keep(topic, newest.was[0].configs)
         try:
-            for number, doomed in newest.partitions:
-                self._reopen(self._dirs.dirs[number], doomed)
+            for number, deleted_dir in newest.partitions:
+                self._reopen(self._dirs.dirs[number], deleted_dir)
         except BaseException:
             with suppress(StorageError, OSError):  # report the first error
-                self._take_out_again(topic, newest)
+                self._delete_again(topic, newest)
             raise
         for log_dir in {self._dirs.dirs[number] for number, _ in newest.partitions}:
             log_dir.checkpoint()
         return newest.deletion(delay_ms)
 
-    def _reopen(self, log_dir: WritableLogDir, doomed: Doomed) -> None:
+    def _reopen(self, log_dir: WritableLogDir, deleted_dir: DeletedPartitionDir) -> None:
         """Reopens a partition of a deleted topic, as after an unclean shutdown."""
-        was = doomed.was
+        was = deleted_dir.was
         assert was is not None  # only such partitions belong to a topic that can be restored
         key = (was.topic, was.partition)
-        log_dir.bring_back(doomed)
+        log_dir.restore(deleted_dir)
         if was.cleaner_offset >= 0:
             log_dir.put_cleaner_offset(key, was.cleaner_offset)
         with log_dir.guarded():
@@ -189,13 +198,13 @@ class Undeleting:
             log = self._opening.open(log_dir, key, config, is_clean=False, finds_deleted=True)
             log_dir.logs[key] = log
 
-    def _take_out_again(self, topic: str, deleted: DeletedTopic) -> None:
+    def _delete_again(self, topic: str, deleted: DeletedTopic) -> None:
         """Deletes what was already restored of the topic; the knowledge about it is preserved."""
         there = self._engine.log_dirs.partitions()
-        for number, doomed in deleted.partitions:
-            if doomed.was is not None and (topic, doomed.was.partition) in there:
-                key = (topic, doomed.was.partition)
-                self._dirs.dirs[number].delete(key, doomed.was, doomed.since_ms)
+        for number, deleted_dir in deleted.partitions:
+            if deleted_dir.was is not None and (topic, deleted_dir.was.partition) in there:
+                key = (topic, deleted_dir.was.partition)
+                self._dirs.dirs[number].delete(key, deleted_dir.was, deleted_dir.since_ms)
         self._configs.keep(topic, {})
 
 

@@ -38,22 +38,22 @@ from kafkafs.storage.format.records.record_columns import (
     key_hashes,
     partitions_of,
 )
-from kafkafs.storage.ingest import two_phase as placing
+from kafkafs.storage.ingest import two_phase
 from kafkafs.storage.ingest.commit_file import (
-    PLACEMENTS_FILE,
-    Begun,
+    COMMIT_FILE,
     CommitFile,
+    CommitRecord,
+    CommitRecords,
+    IngestedPart,
     IngestWrite,
-    Noted,
-    PlacedPart,
-    Placement,
     StagedPart,
-    format_placements,
-    parse_placements,
+    StartedWrite,
+    format_commit_records,
+    parse_commit_records,
 )
 from kafkafs.storage.ingest.segment_series import SealedSegment
 from kafkafs.storage.ingest.staging import StagedWriter, StagingPlace, staging_path
-from kafkafs.storage.ingest.two_phase import place, resume_decided
+from kafkafs.storage.ingest.two_phase import ingest, resume_committed
 from kafkafs.storage.io.durable import Calls, WritableDirFd, replaced
 from kafkafs.storage.log_manager import LogManager
 from tests.crash.checks import complaints
@@ -103,7 +103,7 @@ def test_parts_come_behind_what_is_there_in_their_order(log_dir: Path, engine: L
     append(engine, "before")
     first = stage(log_dir, "j", {("t", 0): [["a", "b"], ["c"]], ("t", 1): [["x"]]}, "0")
     second = stage(log_dir, "j", {("t", 0): [["d"]]}, "1")
-    placed = place(engine, IngestWrite("j"), [*first, *second])
+    placed = ingest(engine, IngestWrite("j"), [*first, *second])
     append(engine, "behind")
     assert placed.offsets == {("t", 0): range(1, 5), ("t", 1): range(1)}
     assert values(engine, 0) == ["before", "a", "b", "c", "d", "behind"]
@@ -116,7 +116,7 @@ def test_a_numbered_write_is_done_once(log_dir: Path) -> None:
         for epoch in (4, 4, 3):
             with LogManager(str(log_dir), clock=SetClock(NOW_MS)) as engine:
                 parts = stage(log_dir, f"j{epoch}", {("t", 0): [["a"]]}, f"{id(engine)}")
-                placed = place(engine, IngestWrite("w", epoch), parts)
+                placed = ingest(engine, IngestWrite("w", epoch), parts)
                 assert placed.is_repeated is (len(values(engine, 0)) == 1 and not placed.offsets)
                 assert values(engine, 0) == ["a"]
     assert staged_dirs(log_dir) == []
@@ -137,7 +137,7 @@ def place_kept(log_dir: Path, engine: LogManager) -> None:
     with pytest.raises(OffsetOutOfRange, match="70"):
         writer.append_records(RecordColumns.from_values([b"d"]), BatchPlan(), NOW_MS, 70)
     part = writer.finish()
-    assert place(engine, IngestWrite("j"), [part]).offsets == {("t", 0): range(10, 71)}
+    assert ingest(engine, IngestWrite("j"), [part]).offsets == {("t", 0): range(10, 71)}
     found = read(engine.log("t", 0).view())
     assert [(each.offset, each.value) for each in found[1:]] == [(10, b"a"), (11, b"b"), (70, b"c")]
     assert engine.writer("t", 0).end_offset == 71
@@ -149,7 +149,7 @@ def test_offsets_that_are_taken_are_refused(log_dir: Path, engine: LogManager) -
     writer = StagedWriter(directory, "t", 0, engine.topic_config("t").config, keeps_offsets=True)
     writer.append_records(RecordColumns.from_values([b"a"]), BatchPlan(), NOW_MS, 0)
     with pytest.raises(OffsetOutOfRange, match="below the log end offset 1"):
-        place(engine, IngestWrite("j"), [writer.finish()])
+        ingest(engine, IngestWrite("j"), [writer.finish()])
     assert values(engine, 0) == ["before"]
 
 
@@ -162,7 +162,7 @@ def test_raw_batches_and_what_their_producers_did(log_dir: Path, engine: LogMana
     directory = StagingPlace(staging_path(str(log_dir))).attempt("j", "0")
     writer = StagedWriter(directory, "t", 0, engine.topic_config("t").config, keeps_offsets=True)
     writer.append_batches(batches, NOW_MS)
-    place(engine, IngestWrite("j"), [writer.finish()])
+    ingest(engine, IngestWrite("j"), [writer.finish()])
     assert engine.writer("t", 0).producers.states() == producing.producers.states()
     assert (log_dir / "t-0" / f"{0:020}.txnindex").read_bytes() == (
         log_dir / "t-1" / f"{0:020}.txnindex"
@@ -179,11 +179,11 @@ def test_what_is_refused_leaves_all_as_it_was(log_dir: Path, engine: LogManager)
     parts = stage(log_dir, "j", {("t", 0): [["a"]], ("t", 1): [["b"]]})
     lost = dataclasses.replace(parts[0], topic="u")
     with pytest.raises(UnknownTopic):
-        place(engine, IngestWrite("j"), [parts[1], lost])
+        ingest(engine, IngestWrite("j"), [parts[1], lost])
     log = next(Path(parts[1].path).glob("*.log.cleaned"))
     log.write_bytes(log.read_bytes()[:-1] + b"?")
     with pytest.raises(CorruptError) as caught:
-        place(engine, IngestWrite("j"), parts)
+        ingest(engine, IngestWrite("j"), parts)
     assert caught.value.file == str(log)
     assert values(engine, 0) == values(engine, 1) == []
     append(engine, "goes on")
@@ -203,11 +203,11 @@ def test_large_segments_are_taken_as_they_are(
     parts = stage(log_dir, "j", {("t", 0): [["a"], ["b"], ["c"], ["d"], ["e"]]})
     logs = sorted(Path(parts[0].path).glob("*.log.cleaned"))
     numbers = {path.stat().st_ino for path in logs}
-    remove = placing._remove
+    remove = two_phase._remove
     seen = []
-    monkeypatch.setattr(placing, "_remove", lambda parts: seen.append(linked(log_dir)))
+    monkeypatch.setattr(two_phase, "_remove", lambda parts: seen.append(linked(log_dir)))
     append(engine, "before")
-    place(engine, IngestWrite("j"), parts)
+    ingest(engine, IngestWrite("j"), parts)
     assert seen == [3 * len(logs)]
     remove(parts)
     assert linked(log_dir) == 0
@@ -239,7 +239,7 @@ def test_what_cannot_be_linked_is_copied(log_dir: Path, engine: LogManager, at: 
     """As on another file system."""
     parts = stage(log_dir, "j", {("t", 0): [["a"], ["b"], ["c"], ["d"], ["e"]]})
     with replaced(CannotLink(errno.EXDEV, at)):
-        place(engine, IngestWrite("j"), parts)
+        ingest(engine, IngestWrite("j"), parts)
     assert values(engine, 0) == list("abcde")
 
 
@@ -251,11 +251,11 @@ def test_what_has_another_name_or_another_owner_is_copied(
     (log_dir.parent / "other").hardlink_to(log)
     before = log.read_bytes()
     append(engine, "before")
-    place(engine, IngestWrite("j"), parts[:1])
+    ingest(engine, IngestWrite("j"), parts[:1])
     assert (log_dir.parent / "other").read_bytes() == before
     number = next(Path(parts[1].path).glob("*.log.cleaned")).stat().st_ino
     monkeypatch.setattr("os.geteuid", lambda: 4711)
-    place(engine, IngestWrite("k"), parts[1:])
+    ingest(engine, IngestWrite("k"), parts[1:])
     assert number not in {path.stat().st_ino for path in (log_dir / "t-1").iterdir()}
     assert [values(engine, each) for each in range(2)] == [["before", "a"], ["b"]]
 
@@ -265,7 +265,7 @@ def test_segments_that_are_too_large_by_now_are_made_anew(
 ) -> None:
     parts = stage(log_dir, "j", {("t", 0): [["a" * 50], ["b" * 50]]})
     engine.set_topic_config("t", {**SETTINGS, "internal.segment.bytes": "150"})
-    place(engine, IngestWrite("j"), parts)
+    ingest(engine, IngestWrite("j"), parts)
     assert max(path.stat().st_size for path in (log_dir / "t-0").glob("*.log")) <= 150
     assert values(engine, 0) == ["a" * 50, "b" * 50]
 
@@ -276,8 +276,8 @@ def test_a_segment_that_was_taken_once_is_taken_again(log_dir: Path) -> None:
     with suppress(LogDirOffline), LogManager(str(log_dir), clock=SetClock(NOW_MS)) as engine:
         parts = stage(log_dir, "j", {("t", 0): [["a"], ["b"], ["c"], ["d"], ["e"]]})
         with replaced(FailsAfterDeciding()), pytest.raises(LogDirOffline):
-            place(engine, IngestWrite("j"), parts)
-    (log_dir / PLACEMENTS_FILE).rename(log_dir / "noted")
+            ingest(engine, IngestWrite("j"), parts)
+    (log_dir / COMMIT_FILE).rename(log_dir / "noted")
     with LogManager(str(log_dir), clock=SetClock(NOW_MS)) as engine:
         append(engine, "a broker's")
         assert values(engine, 0) == ["a broker's"]
@@ -293,21 +293,23 @@ def decided_and_not_noted(log_dir: Path, settings: dict[str, str]) -> None:
         kept = log_dir.parent / "kept"
         shutil.copytree(staging_path(str(log_dir)), kept)
         segments = []
-        placed = place(engine, IngestWrite("j"), parts).offsets["t", 0]
+        placed = ingest(engine, IngestWrite("j"), parts).offsets["t", 0]
         for segment in parts[0].segments:
             base, end = (placed.start + at for at in (segment.base_offset, segment.end_offset))
             segments.append(SealedSegment(base, segment.size, end, segment.crc))
         append(engine, "behind")
     shutil.rmtree(staging_path(str(log_dir)))
     kept.rename(staging_path(str(log_dir)))
-    pending = Placement(IngestWrite("j"), (PlacedPart("t", 0, 0, tuple(parts), tuple(segments)),))
-    (log_dir / "noted").write_bytes(format_placements(Noted(pending=[pending])))
+    pending = CommitRecord(
+        IngestWrite("j"), (IngestedPart("t", 0, 0, tuple(parts), tuple(segments)),)
+    )
+    (log_dir / "noted").write_bytes(format_commit_records(CommitRecords(pending=[pending])))
 
 
 def opened_again(log_dir: Path) -> list[str]:
-    (log_dir / "noted").rename(log_dir / PLACEMENTS_FILE)
+    (log_dir / "noted").rename(log_dir / COMMIT_FILE)
     with LogManager(str(log_dir), clock=SetClock(NOW_MS)) as engine:
-        assert not engine.placements.pending()
+        assert not engine.commits.pending()
         return values(engine, 0)
 
 
@@ -344,19 +346,19 @@ def stage_new(log_dir: Path, engine: LogManager) -> list[StagedPart]:
     return parts
 
 
-def notes(log_dir: Path) -> Noted:
-    return parse_placements((log_dir / PLACEMENTS_FILE).read_bytes())
+def notes(log_dir: Path) -> CommitRecords:
+    return parse_commit_records((log_dir / COMMIT_FILE).read_bytes())
 
 
 def test_topics_are_made_for_a_write(log_dir: Path, engine: LogManager) -> None:
     parts = stage_new(log_dir, engine)
-    placed = place(engine, IngestWrite("j"), parts, {"new": 3, "empty": 1})
+    placed = ingest(engine, IngestWrite("j"), parts, {"new": 3, "empty": 1})
     assert placed.offsets == {("new", 0): range(1), ("new", 1): range(2)}
     assert engine.topics()["new"] == [0, 1, 2]
     assert engine.topics()["empty"] == [0]
     read_again = [read(engine.log("new", number).view()) for number in range(3)]
     assert [[each.value for each in some] for some in read_again] == [[b"a"], [b"b", b"c"], []]
-    assert notes(log_dir) == Noted({}, [], [])
+    assert notes(log_dir) == CommitRecords({}, [], [])
 
 
 def test_topics_that_are_made_for_nothing_go_again(log_dir: Path, engine: LogManager) -> None:
@@ -371,12 +373,12 @@ def test_topics_that_are_made_for_nothing_go_again(log_dir: Path, engine: LogMan
         {"new": 2, "t": 1},
     ):
         with pytest.raises((CorruptError, InvalidTopic, TopicExists)):
-            place(engine, IngestWrite("j"), parts, new)
+            ingest(engine, IngestWrite("j"), parts, new)
         assert engine.topics().keys() == {"t"}
-        assert notes(log_dir) == Noted({}, [], [])
+        assert notes(log_dir) == CommitRecords({}, [], [])
     assert engine.topics()["t"] == [0, 1]
     log.write_bytes(data)
-    place(engine, IngestWrite("j"), parts, {"new": 2})
+    ingest(engine, IngestWrite("j"), parts, {"new": 2})
     assert [each.value for each in read(engine.log("new", 0).view())] == [b"a"]
 
 
@@ -385,14 +387,14 @@ def test_topics_that_a_crash_left_go_when_the_directories_are_opened(log_dir: Pa
         ids = {topic: engine.create_topic(topic) for topic in ("mine", "used", "theirs")}
         ids["theirs"] = ids["mine"]
         ids["never"] = ids["mine"]
-        engine.placements.begin(IngestWrite("j"), ids)
+        engine.commits.start(IngestWrite("j"), ids)
         engine.writer("used", 0).append_records(
             RecordColumns.from_records([SimpleRecord(NOW_MS, b"k", b"v")])
         )
     with LogManager(str(log_dir), clock=SetClock(NOW_MS)) as engine:
         assert engine.topics().keys() == {"t", "used", "theirs"}
-        assert not engine.placements.begun()
-    assert notes(log_dir) == Noted({}, [], [])
+        assert not engine.commits.started()
+    assert notes(log_dir) == CommitRecords({}, [], [])
 
 
 def test_what_another_directory_says_is_decided_is_not_undone(tmp_path: Path) -> None:
@@ -400,12 +402,17 @@ def test_what_another_directory_says_is_decided_is_not_undone(tmp_path: Path) ->
     paths = [str(tmp_path / name) for name in ("one", "two")]
     with LogManager(paths) as engine:
         topic_id = engine.create_topic("new")
-    begun, pending = Begun(IngestWrite("j"), {"new": topic_id}), Placement(IngestWrite("j"), ())
-    for path, noted in zip(paths, (Noted(begun=[begun]), Noted(pending=[pending])), strict=True):
-        Path(path, PLACEMENTS_FILE).write_bytes(format_placements(noted))
+    started, pending = (
+        StartedWrite(IngestWrite("j"), {"new": topic_id}),
+        CommitRecord(IngestWrite("j"), ()),
+    )
+    for path, noted in zip(
+        paths, (CommitRecords(started=[started]), CommitRecords(pending=[pending])), strict=True
+    ):
+        Path(path, COMMIT_FILE).write_bytes(format_commit_records(noted))
     with LogManager(paths) as engine:
         assert engine.topics().keys() == {"new"}
-        assert not engine.placements.begun()
+        assert not engine.commits.started()
 
 
 def test_stale_jobs_go_and_others_stay(tmp_path: Path) -> None:
@@ -425,10 +432,10 @@ def test_stale_jobs_go_and_others_stay(tmp_path: Path) -> None:
 @given(st.binary())
 def test_any_bytes_are_notes_or_corrupt(data: bytes) -> None:
     try:
-        noted = parse_placements(b"0\n" + data)
+        noted = parse_commit_records(b"0\n" + data)
     except CorruptError:
         return
-    assert parse_placements(format_placements(noted)) == noted
+    assert parse_commit_records(format_commit_records(noted)) == noted
 
 
 @pytest.mark.parametrize(
@@ -446,10 +453,10 @@ def test_any_bytes_are_notes_or_corrupt(data: bytes) -> None:
     ],
 )
 def test_damaged_notes(log_dir: Path, line: str) -> None:
-    (log_dir / PLACEMENTS_FILE).write_text(f"0\n{line}\n")
+    (log_dir / COMMIT_FILE).write_text(f"0\n{line}\n")
     with pytest.raises(CorruptError, match=r"kafkafs\.placed.*line 2.*move the file away"):
         LogManager(str(log_dir))
-    (log_dir / PLACEMENTS_FILE).rename(log_dir / "aside")
+    (log_dir / COMMIT_FILE).rename(log_dir / "aside")
     LogManager(str(log_dir)).close()
 
 
@@ -525,15 +532,15 @@ def test_opening_takes_any_notes_or_names_the_file(log_dir: Path, data: st.DataO
     written = bytearray(f"0\n{json.dumps(note)}\n".encode())
     for at in data.draw(st.lists(st.integers(0, len(written) - 1), max_size=2)):
         written[at] = data.draw(st.integers(0, 255))
-    (log_dir / PLACEMENTS_FILE).write_bytes(written)
+    (log_dir / COMMIT_FILE).write_bytes(written)
     try:
         LogManager(str(log_dir)).close()
     except CorruptError as error:
         where = (error.file, error.what.partition(" ")[0])
     else:
-        where = (str(log_dir / PLACEMENTS_FILE), "line")
-    assert where == (str(log_dir / PLACEMENTS_FILE), "line")
-    (log_dir / PLACEMENTS_FILE).unlink(missing_ok=True)
+        where = (str(log_dir / COMMIT_FILE), "line")
+    assert where == (str(log_dir / COMMIT_FILE), "line")
+    (log_dir / COMMIT_FILE).unlink(missing_ok=True)
 
 
 def test_notes_name_nothing_but_staged_parts(log_dir: Path) -> None:
@@ -541,15 +548,17 @@ def test_notes_name_nothing_but_staged_parts(log_dir: Path) -> None:
     other = log_dir.parent / "others" / "t-0"
     for path in (log_dir, log_dir / "t-0", other, log_dir / "x" / "j" / "0-0" / "t-0"):
         wrong = dataclasses.replace(part, path=str(path))
-        placed = PlacedPart("t", 0, 0, (wrong,), part.segments)
+        placed = IngestedPart("t", 0, 0, (wrong,), part.segments)
         with pytest.raises(CorruptError, match="line 2"):
-            parse_placements(
-                format_placements(Noted(pending=[Placement(IngestWrite("j"), (placed,))]))
+            parse_commit_records(
+                format_commit_records(
+                    CommitRecords(pending=[CommitRecord(IngestWrite("j"), (placed,))])
+                )
             )
-    noted = Noted(
-        pending=[Placement(IngestWrite("j"), (PlacedPart("t", 0, 0, (part,), part.segments),))]
+    noted = CommitRecords(
+        pending=[CommitRecord(IngestWrite("j"), (IngestedPart("t", 0, 0, (part,), part.segments),))]
     )
-    assert parse_placements(format_placements(noted)).pending == noted.pending
+    assert parse_commit_records(format_commit_records(noted)).pending == noted.pending
 
 
 @pytest.mark.parametrize("linked", ["job", "attempt", "t-0"])
@@ -566,9 +575,9 @@ def test_a_link_in_a_staging_place_is_not_followed(log_dir: Path, linked: str) -
     link.parent.mkdir(parents=True)
     link.symlink_to(target)
     wrong = dataclasses.replace(part, path=str(job / "attempt" / "t-0"))
-    placed = PlacedPart("t", 0, 0, (wrong,), part.segments)
-    noted = Noted(pending=[Placement(IngestWrite("j"), (placed,))])
-    (log_dir / PLACEMENTS_FILE).write_bytes(format_placements(noted))
+    placed = IngestedPart("t", 0, 0, (wrong,), part.segments)
+    noted = CommitRecords(pending=[CommitRecord(IngestWrite("j"), (placed,))])
+    (log_dir / COMMIT_FILE).write_bytes(format_commit_records(noted))
     LogManager(str(log_dir)).close()
     assert {path.name: path.read_bytes() for path in victim.iterdir()} == before
 
@@ -579,11 +588,11 @@ def test_only_files_of_the_write_are_discarded(log_dir: Path) -> None:
     others = log_dir / "t-0" / f"{5:020}.log.swap"
     others.write_bytes(b"the only copy of somebody's records")
     segment = dataclasses.replace(part.segments[0], base_offset=5, end_offset=6)
-    placed = PlacedPart("t", 0, 0, (part,), (segment,))
-    noted = Noted(pending=[Placement(IngestWrite("j"), (placed,))])
-    placements = CommitFile([], list)
-    placements._pending = {each.write: each for each in noted.pending}
-    resume_decided(WritableDirFd(log_dir), placements)
+    placed = IngestedPart("t", 0, 0, (part,), (segment,))
+    noted = CommitRecords(pending=[CommitRecord(IngestWrite("j"), (placed,))])
+    commits = CommitFile([], list)
+    commits._pending = {each.write: each for each in noted.pending}
+    resume_committed(WritableDirFd(log_dir), commits)
     assert others.exists()
 
 
