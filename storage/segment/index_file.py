@@ -23,11 +23,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from mmap import ACCESS_READ, mmap
 from struct import Struct
-from typing import Any
 
 from ..format.kernels import search
 from ..format.layout import MAX_OFFSET
 from ..io.disk import OpenFile
+
+Fields = tuple[int, int]
+# Whether an entry may be followed by another.
+Ascends = Callable[[Fields, Fields], bool]
 
 # Kafka's AbstractIndex.warmEntries: nearly all lookups fall into the last 8192 bytes (consumers
 # read near the end), so these are searched separately and their pages stay in the cache. More would
@@ -46,16 +49,30 @@ class Entries:
     count: int
     memory: mmap | bytes  # at least count * layout.size bytes
 
-    def __getitem__(self, slot: int) -> tuple[Any, ...]:
+    def __getitem__(self, slot: int) -> Fields:
         """Returns the fields of entry `slot`, 0 <= slot < count."""
         if not 0 <= slot < self.count:
             raise IndexError(f"entry {slot} of {self.count}")
-        return self.layout.unpack_from(self.memory, slot * self.layout.size)
+        fields: Fields = self.layout.unpack_from(self.memory, slot * self.layout.size)
+        return fields
 
-    def slice(self, low: int, high: int) -> list[tuple[Any, ...]]:
+    def slice(self, low: int, high: int) -> list[Fields]:
         """Returns the fields of entries `low` >= 0 up to `high`, or fewer if there are no more."""
         size = self.layout.size
         return list(self.layout.iter_unpack(self.memory[low * size : min(high, self.count) * size]))
+
+    def checked(self, slot: int, lowest: Fields, ascends: Ascends) -> Fields | None:
+        """Returns the fields of entry `slot`; None if there is none, or if it cannot be right
+        because `lowest`, its neighbours and it do not ascend."""
+        if slot < 0:
+            return None
+        near, at = self.slice(max(slot - 1, 0), slot + 2), min(slot, 1)
+        found = near[at]
+        if not ascends(lowest, found) or (at > 0 and not ascends(near[at - 1], found)):
+            return None
+        if at + 1 < len(near) and not ascends(found, near[at + 1]):
+            return None
+        return found
 
     def floor_slot(self, at: int, width: int, target: int) -> int:
         """Returns the greatest slot whose field, of `width` bytes from byte `at` on, is <=
@@ -106,7 +123,7 @@ class IndexFile:
             entries = self._entries
         return entries
 
-    def stream(self) -> Iterator[tuple[Any, ...]]:
+    def stream(self) -> Iterator[Fields]:
         """Yields the fields of all entries in order. Reads instead of mapping, because the caller
         may take long."""
         size = self._layout.size

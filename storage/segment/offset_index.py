@@ -18,7 +18,7 @@ from struct import Struct
 
 from ..format.kernels import search
 from ..io.disk import DirFd, OpenFile
-from .index_file import WARM_BYTES, Entries, IndexFile
+from .index_file import WARM_BYTES, Entries, Fields, IndexFile
 
 ENTRY = Struct(">ii")  # relative offset, position
 _RELATIVE_OFFSET, _POSITION = 0, 1
@@ -109,25 +109,16 @@ class OffsetIndex:
         return entries.floor_slot(*_PLACES[_RELATIVE_OFFSET], offset - self.base_offset)
 
     def _checked(self, entries: Entries, slot: int, log_size: int | None) -> OffsetPosition:
-        if slot < 0:
-            return self.start
-        near, at = entries.slice(max(slot - 1, 0), slot + 2), min(slot, 1)
-        found = near[at]
-        if not _ascends((0, 0), found):
-            return self.start
-        if at > 0 and not _ascends(near[at - 1], found):
-            return self.start
-        if at + 1 < len(near) and not _ascends(found, near[at + 1]):
-            return self.start
-        if log_size is not None and found[_POSITION] >= log_size:
+        found = entries.checked(slot, (0, 0), _ascends)
+        if found is None or (log_size is not None and found[_POSITION] >= log_size):
             return self.start
         return self._entry(found)
 
-    def _entry(self, fields: tuple[int, int]) -> OffsetPosition:
+    def _entry(self, fields: Fields) -> OffsetPosition:
         return OffsetPosition(self.base_offset + fields[_RELATIVE_OFFSET], fields[_POSITION])
 
 
-def _ascends(before: tuple[int, int], after: tuple[int, int]) -> bool:
+def _ascends(before: Fields, after: Fields) -> bool:
     return before[0] < after[0] and before[1] < after[1]
 
 

@@ -17,21 +17,13 @@ from dataclasses import replace
 import numpy as np
 
 from ..errors import CorruptError
-from ..format.checksum import crc32, crc32c
-from ..format.layout import (
-    CRC_COVERS_FROM,
-    LEGACY_CRC_COVERS_FROM,
-    MAX_INT32,
-    RECORD_BATCH_OVERHEAD,
-)
+from ..format.layout import MAX_INT32, RECORD_BATCH_OVERHEAD
 from ..format.records import batch as b
-from ..format.records.batch import BatchHeader, BatchTable
-from ..io.disk import OpenFile
+from ..format.records.batch import BatchTable
 from .extent import Extent, Fault
 from .index_builder import IndexBuilder
+from .salvage import has_right_checksum
 from .walk import read_runs
-
-_CHUNK_BYTES = 1 << 20
 
 
 class Rebuild:
@@ -137,19 +129,4 @@ def large_batch(extent: Extent) -> BatchTable | None:
     is_large = extent.max_batch_bytes < header.size <= extent.end - extent.start
     if not is_large or header.last_offset >= extent.limit_offset:
         return None
-    return table if _streamed_crc(extent.file, header) == header.crc else None
-
-
-def _streamed_crc(file: OpenFile, header: BatchHeader) -> int:
-    """Computes the checksum of a batch piece by piece."""
-    is_legacy = header.magic < 2
-    compute = crc32 if is_legacy else crc32c
-    at = header.position + (LEGACY_CRC_COVERS_FROM if is_legacy else CRC_COVERS_FROM)
-    crc = 0
-    while at < header.next_position:
-        piece = file.read(at, min(_CHUNK_BYTES, header.next_position - at))
-        if not piece:
-            break
-        crc = compute(piece, crc)
-        at += len(piece)
-    return crc
+    return table if has_right_checksum(extent.file, header) else None

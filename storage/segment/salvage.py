@@ -13,8 +13,11 @@ from __future__ import annotations
 from typing import Final
 
 from ..errors import CorruptError
+from ..format.checksum import crc32, crc32c
 from ..format.kernels import headers as kernel
 from ..format.layout import (
+    CRC_COVERS_FROM,
+    LEGACY_CRC_COVERS_FROM,
     LOG_OVERHEAD,
     MAGIC_END,
     MAX_INT32,
@@ -22,7 +25,7 @@ from ..format.layout import (
     RECORD_BATCH_OVERHEAD,
 )
 from ..format.records.batch import BatchHeader, Bytes, parse_header
-from ..format.records.decoder import checksum_error, checksum_is_right
+from ..format.records.decoder import checksum_error
 from ..io.disk import OpenFile
 from .extent import Extent, Fault
 
@@ -131,11 +134,25 @@ def _is_misplaced(extent: Extent, header: BatchHeader, before: int, successor: B
 
 
 def is_sound(extent: Extent, header: BatchHeader) -> bool:
-    """Returns whether a batch is complete and has the checksum in its header."""
-    if header.size > extent.max_batch_bytes:
-        return False
-    data = memoryview(extent.file.read(header.position, header.size))
-    return len(data) == header.size and checksum_is_right(data, header, header.position)
+    """Returns whether a batch is complete, has the checksum in its header, and does not exceed
+    `max_batch_bytes`."""
+    return header.size <= extent.max_batch_bytes and has_right_checksum(extent.file, header)
+
+
+def has_right_checksum(file: OpenFile, header: BatchHeader) -> bool:
+    """Returns whether a batch of any size is complete and has the checksum in its header. Reads it
+    piece by piece."""
+    is_legacy = header.magic < 2
+    compute = crc32 if is_legacy else crc32c
+    at = header.position + (LEGACY_CRC_COVERS_FROM if is_legacy else CRC_COVERS_FROM)
+    crc = 0
+    while at < header.next_position:
+        piece = file.read(at, min(_CHUNK, header.next_position - at))
+        if not piece:
+            return False
+        crc = compute(piece, crc)
+        at += len(piece)
+    return crc == header.crc
 
 
 def read_checksum_error(extent: Extent, header: BatchHeader) -> CorruptError:

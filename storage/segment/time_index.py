@@ -20,7 +20,7 @@ from struct import Struct
 import numpy as np
 
 from ..io.disk import DirFd, OpenFile
-from .index_file import Entries, IndexFile
+from .index_file import Entries, Fields, IndexFile
 
 ENTRY = Struct(">qi")  # timestamp, relative offset
 _FIELDS = np.dtype([("timestamp", ">i8"), ("relative", ">i4")])  # the same for numpy
@@ -121,23 +121,14 @@ class TimeIndex:
         return self._file.entries().floor_slot(*_TIMESTAMP_PLACE, timestamp)
 
     def _checked(self, entries: Entries, slot: int) -> TimestampOffset:
-        if slot < 0:
-            return self.start
-        near, at = entries.slice(max(slot - 1, 0), slot + 2), min(slot, 1)
-        found = near[at]
-        if not _ascends((-1, 0), found):
-            return self.start
-        if at > 0 and not _ascends(near[at - 1], found):
-            return self.start
-        if at + 1 < len(near) and not _ascends(found, near[at + 1]):
-            return self.start
-        return self._entry(found)
+        found = entries.checked(slot, (-1, 0), _ascends)
+        return self.start if found is None else self._entry(found)
 
-    def _entry(self, fields: tuple[int, int]) -> TimestampOffset:
+    def _entry(self, fields: Fields) -> TimestampOffset:
         return TimestampOffset(fields[_TIMESTAMP], self.base_offset + fields[_RELATIVE_OFFSET])
 
 
-def _ascends(before: tuple[int, int], after: tuple[int, int]) -> bool:
+def _ascends(before: Fields, after: Fields) -> bool:
     return before[0] < after[0] and before[1] <= after[1]
 
 
