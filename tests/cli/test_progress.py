@@ -44,7 +44,7 @@ with output.bar("working") as told:
         mover.join()
     with output.bar("working inside") as inner:
         inner(1, 2)
-        failures.tell(failures.Failure("an error"))
+        failures.report(failures.Failure("an error"))
     told(99, 100)
 print("last")
 """

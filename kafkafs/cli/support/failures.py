@@ -103,19 +103,19 @@ def _storage_failure(kind: type[errors.StorageError], text: str) -> Failure:
     return failing(text if text.endswith("?") or not advice else f"{text}; {advice}")
 
 
-def tell(error: Exception, place: str = "") -> int:
+def report(error: Exception, place: str = "") -> int:
     """Prints the error on stderr without ending the program; returns the exit code for it."""
-    return _tell(failure(error, place))
+    return _report(failure(error, place))
 
 
-def tell_row(row: PartitionFailed) -> int:
+def report_row(row: PartitionFailed) -> int:
     """Prints what failed on stderr without ending the program; returns the exit code for it."""
-    return _tell(failure_of(row))
+    return _report(failure_of(row))
 
 
-def _tell(told: Failure) -> int:
-    click.echo(told.line(), err=True)
-    return told.exit_code
+def _report(found: Failure) -> int:
+    click.echo(found.line(), err=True)
+    return found.exit_code
 
 
 def warn(message: str) -> None:

@@ -1,13 +1,11 @@
-"""Formats the steps of a lookup as text and as JSON, for `kafkafs explain`."""
+"""Formats the steps of a lookup as text, for `kafkafs explain`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Sequence
 from itertools import groupby
-from typing import Any, Final
+from typing import Final
 
-from kafkafs.storage.errors import StorageError
 from kafkafs.storage.format.records.batch import BatchHeader
 from kafkafs.storage.log.read.explain import (
     BrokerStep,
@@ -18,6 +16,7 @@ from kafkafs.storage.log.read.explain import (
     TimeIndexStep,
     WalkStep,
 )
+from kafkafs.storage.operations.explain import ExplainedLookup
 
 from .output import aligned, time_text
 
@@ -27,98 +26,62 @@ _SHOWN: Final = 5
 Paragraph = tuple[str, list[str]]
 
 
-@dataclass(frozen=True, slots=True)
-class LookupReport:
-    """One lookup, of `offset` or of `timestamp` (ms); the other is -1. `error` is why no record is
-    visible there; it is None also if no record has a timestamp that late."""
+def lines_of(found: ExplainedLookup) -> Iterator[str]:
+    """Yields the report as lines of text."""
+    yield (
+        f"{found.topic}-{found.partition} in {found.path}: "
+        f"offsets {found.start_offset} to {found.end_offset - 1}, {found.isolation}"
+        if found.end_offset > found.start_offset
+        else f"{found.topic}-{found.partition} in {found.path}: no records"
+    )
+    for number, (heading, below) in enumerate(_paragraphs(found), 1):
+        yield f"{number}. {heading}"
+        yield from (f"     {text}" for text in below)
 
-    topic: str
-    partition: int
-    path: str
-    start_offset: int
-    end_offset: int
-    isolation: str
-    offset: int
-    timestamp: int
-    steps: list[Step]
-    error: StorageError | None = None
 
-    @property
-    def by_time(self) -> bool:
-        return self.offset < 0
-
-    @property
-    def found(self) -> FoundStep | None:
-        return next((step for step in self.steps if isinstance(step, FoundStep)), None)
-
-    def lines(self) -> Iterator[str]:
-        """Yields the report as lines of text."""
+def _paragraphs(found: ExplainedLookup) -> Iterator[Paragraph]:
+    walked = [step.batch for step in found.steps if isinstance(step, WalkStep)]
+    indexed = False
+    for is_walk, group in groupby(found.steps, lambda step: isinstance(step, WalkStep)):
+        if is_walk:
+            yield _walk([step for step in group if isinstance(step, WalkStep)], indexed)
+            indexed = False
+            continue
+        for step in group:
+            indexed = indexed or isinstance(step, OffsetIndexStep)
+            yield _step(found, step, walked)
+    if found.error is not None:
+        yield f"Not served: {found.error}", []
+    elif found.found is None:
         yield (
-            f"{self.topic}-{self.partition} in {self.path}: "
-            f"offsets {self.start_offset} to {self.end_offset - 1}, {self.isolation}"
-            if self.end_offset > self.start_offset
-            else f"{self.topic}-{self.partition} in {self.path}: no records"
+            f"Nothing found: no visible record is from {time_text(found.timestamp)} or later",
+            [],
         )
-        for number, (heading, below) in enumerate(self._paragraphs(), 1):
-            yield f"{number}. {heading}"
-            yield from (f"     {text}" for text in below)
 
-    def as_json(self) -> dict[str, Any]:
-        """Returns the report as JSON. Fields that do not apply to a step are absent; -1 is Kafka's
-        "none"."""
-        found = self.found
-        return {
-            "topic": self.topic,
-            "partition": self.partition,
-            "path": self.path,
-            "isolation": self.isolation,
-            **({"timestamp": self.timestamp} if self.by_time else {"offset": self.offset}),
-            "steps": [_step_json(step) for step in self.steps],
-            "found": None if found is None else found.offset,
-            "error": None if self.error is None else str(self.error),
-        }
 
-    def _paragraphs(self) -> Iterator[Paragraph]:
-        walked = [step.batch for step in self.steps if isinstance(step, WalkStep)]
-        indexed = False
-        for is_walk, group in groupby(self.steps, lambda step: isinstance(step, WalkStep)):
-            if is_walk:
-                yield _walk([step for step in group if isinstance(step, WalkStep)], indexed)
-                indexed = False
-                continue
-            for step in group:
-                indexed = indexed or isinstance(step, OffsetIndexStep)
-                yield self._step(step, walked)
-        if self.error is not None:
-            yield f"Not served: {self.error}", []
-        elif self.found is None:
-            yield (
-                f"Nothing found: no visible record is from {time_text(self.timestamp)} or later",
-                [],
-            )
+def _step(found: ExplainedLookup, step: Step, walked: Sequence[BatchHeader]) -> Paragraph:
+    if isinstance(step, SegmentStep):
+        return _segment(found, step)
+    if isinstance(step, TimeIndexStep):
+        return _time_index(step)
+    if isinstance(step, OffsetIndexStep):
+        return _offset_index(step)
+    if isinstance(step, FoundStep):
+        return _found(step, walked)
+    assert isinstance(step, BrokerStep)
+    answer = "finds nothing" if step.offset < 0 else f"answers offset {step.offset}"
+    return f"A broker {answer}: {step.why}", []
 
-    def _step(self, step: Step, walked: Sequence[BatchHeader]) -> Paragraph:
-        if isinstance(step, SegmentStep):
-            return self._segment(step)
-        if isinstance(step, TimeIndexStep):
-            return _time_index(step)
-        if isinstance(step, OffsetIndexStep):
-            return _offset_index(step)
-        if isinstance(step, FoundStep):
-            return _found(step, walked)
-        assert isinstance(step, BrokerStep)
-        answer = "finds nothing" if step.offset < 0 else f"answers offset {step.offset}"
-        return f"A broker {answer}: {step.why}", []
 
-    def _segment(self, step: SegmentStep) -> Paragraph:
-        if not self.by_time:
-            why = f"greatest base offset at or below {self.offset}"
-            return f"Segment {step.base_offset}: {why}", [step.file]
-        below = f"largest timestamp {step.largest_timestamp} ({time_text(step.largest_timestamp)})"
-        if step.skipped:
-            below += f", older segments skipped: {step.skipped}"
-        heading = f"Segment {step.base_offset}: largest timestamp at or after the target"
-        return heading, [step.file, below]
+def _segment(found: ExplainedLookup, step: SegmentStep) -> Paragraph:
+    if not found.by_time:
+        why = f"greatest base offset at or below {found.offset}"
+        return f"Segment {step.base_offset}: {why}", [step.file]
+    below = f"largest timestamp {step.largest_timestamp} ({time_text(step.largest_timestamp)})"
+    if step.skipped:
+        below += f", older segments skipped: {step.skipped}"
+    heading = f"Segment {step.base_offset}: largest timestamp at or after the target"
+    return heading, [step.file, below]
 
 
 def _time_index(step: TimeIndexStep) -> Paragraph:
@@ -194,37 +157,3 @@ def _found(step: FoundStep, walked: Sequence[BatchHeader]) -> Paragraph:
 
 def _entries(count: int) -> str:
     return "1 entry" if count == 1 else f"{count} entries"
-
-
-def _step_json(step: Step) -> dict[str, Any]:
-    if isinstance(step, WalkStep):
-        return {"step": "walk", "verdict": step.verdict.name.lower(), **_batch_json(step.batch)}
-    return {"step": _NAMES[type(step)], **dict(_camel(asdict(step).items()))}
-
-
-_NAMES: Final[dict[type[Step], str]] = {
-    SegmentStep: "segment",
-    TimeIndexStep: "timeIndex",
-    OffsetIndexStep: "offsetIndex",
-    FoundStep: "found",
-    BrokerStep: "broker",
-}
-
-
-def _batch_json(batch: BatchHeader) -> dict[str, Any]:
-    return {
-        "position": batch.position,
-        "size": batch.size,
-        "baseOffset": batch.base_offset,
-        "lastOffset": batch.last_offset,
-        "records": batch.record_count,
-        "maxTimestamp": batch.max_timestamp,
-        "magic": batch.magic,
-        "codec": batch.codec.kafka_name,
-    }
-
-
-def _camel(fields: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
-    for name, value in fields:
-        first, *more = name.split("_")
-        yield first + "".join(word.capitalize() for word in more), value

@@ -226,7 +226,7 @@ def for_each(paths: Iterable[str], work: Callable[[str], int | None]) -> int:
         except (failures.Failure, StorageError, TreeError, OSError) as error:
             if isinstance(error, OSError) and error.filename is None:
                 raise  # from stdout: it would fail for every path
-            code = failures.tell(error, path or "/")
+            code = failures.report(error, path or "/")
     return code
 
 
@@ -244,7 +244,7 @@ def for_each_partition(
             work(key)
         except (UnknownTopic, UnknownPartition) as error:
             if are_named:
-                code = failures.tell(error, "{}-{}".format(*key))
+                code = failures.report(error, "{}-{}".format(*key))
         except (failures.Failure, StorageError, OSError) as error:
-            code = failures.tell(error, "{}-{}".format(*key))
+            code = failures.report(error, "{}-{}".format(*key))
     return code

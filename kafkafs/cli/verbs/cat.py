@@ -98,7 +98,7 @@ def copy(handle: Handle, out: Output, path: str) -> int:
             continue
         except CorruptError as error:
             # A handle raises once at the damage and then continues after it.
-            code = failures.tell(error, path)
+            code = failures.report(error, path)
             continue
         if not data:
             return code

@@ -103,5 +103,5 @@ def command(
     code = for_each(paths or ("",), print_names)
     for log in tree.catalog.engine.opened():
         for error in log.damage.values():
-            code = failures.tell(error)
+            code = failures.report(error)
     return code

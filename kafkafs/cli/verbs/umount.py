@@ -27,5 +27,5 @@ def command(mountpoints: tuple[str, ...]) -> int:
         try:
             session.unmount(mountpoint)
         except session.MountError as error:
-            code = failures.tell(failures.Failure(str(error)))
+            code = failures.report(failures.Failure(str(error)))
     return code
