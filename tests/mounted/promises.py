@@ -12,7 +12,7 @@ Test = TypeVar("Test", bound=Callable[..., None])
 
 _HERE = Path(__file__).parent
 DOCUMENT = _HERE.parent.parent / "mount" / "SEMANTICS.md"
-_SENTENCE = re.compile(r"- (\d+\.\d+) (.*)")
+_SENTENCE = re.compile(r"^- (\d+\.\d+) (.*(?:\n  .*)*)$", re.MULTILINE)
 
 
 def promise(*sentences: str) -> Callable[[Test], Test]:
@@ -27,8 +27,8 @@ def promise(*sentences: str) -> Callable[[Test], Test]:
 
 def promised() -> dict[str, str]:
     """Returns the promises of the document, by number."""
-    matches = map(_SENTENCE.fullmatch, DOCUMENT.read_text(encoding="utf-8").splitlines())
-    return {match[1]: match[2] for match in matches if match}
+    matches = _SENTENCE.finditer(DOCUMENT.read_text(encoding="utf-8"))
+    return {match[1]: match[2].replace("\n  ", " ") for match in matches}
 
 
 def quoted() -> list[str]:

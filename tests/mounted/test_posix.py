@@ -189,7 +189,7 @@ def test_modes_decide(point: Path) -> None:
 # -- names --------------------------------------------------------------------------------------
 
 
-@promise("A name of more than 255 bytes is ENAMETOOLONG in every directory.")
+@promise("In every directory, a name of more than 255 bytes is ENAMETOOLONG.")
 def test_long_names(point: Path) -> None:
     inner = ("offset", "time", "key", "segments", "dump", "compacted", "compacted/offset")
     directories = [point, point / ".kafkafs", point / "t", point / "t/0"]

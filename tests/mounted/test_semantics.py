@@ -48,15 +48,17 @@ def test_promises_are_numbered_in_order() -> None:
 # -- 1 The tree ---------------------------------------------------------------------------------
 
 
-@promise("The root holds one directory for each topic that has a partition here, and `.kafkafs`.")
+@promise(
+    "The root contains one directory for each topic that has a partition here, and `.kafkafs`."
+)
 def test_root(clean: Path) -> None:
     topics = {topic for topic, _ in answers.partitions(CLEAN)}
     assert set(os.listdir(clean)) == {".kafkafs", "__cluster_metadata", *topics}
 
 
 @promise(
-    "A topic's directory holds one directory for each of its partitions here, named by its number,"
-    " and `config.properties`."
+    "A topic's directory contains one directory for each of its partitions here, named by its"
+    " number, and `config.properties`."
 )
 def test_topic(clean: Path) -> None:
     for topic in {topic for topic, _ in answers.partitions(CLEAN)}:
@@ -65,9 +67,9 @@ def test_topic(clean: Path) -> None:
 
 
 @promise(
-    "A partition's directory holds `offset`, `time`, `range`, `compacted`, `key`, `segments`,"
-    " `dump`, `records.jsonl`, `records.arrow`, `values`, `keys`, `why.json` and `status.json`, and"
-    " nothing else."
+    "A partition's directory contains `offset`, `time`, `range`, `compacted`, `key`, `segments`,"
+    " `dump`, `records.jsonl`, `records.arrow`, `values`, `keys`, `why.json` and `status.json`,"
+    " and nothing else."
 )
 def test_partition(clean: Path) -> None:
     assert set(os.listdir(clean / "orders" / "0")) == {
@@ -77,8 +79,8 @@ def test_partition(clean: Path) -> None:
 
 
 @promise(
-    "Topics and partitions that a broker creates appear, and those that it deletes disappear,"
-    " within a second."
+    "Topics and partitions that a broker creates appear within a second, and those that it deletes"
+    " disappear within a second."
 )
 def test_topics_come_and_go(live: LiveLog, mount: Mounting) -> None:
     point = mount(live.directory).point
@@ -110,7 +112,8 @@ def test_directories_of_other_states(live: LiveLog, mount: Mounting) -> None:
 
 
 @promise(
-    "Directories have mode 0555, files 0444 and links 0777, and all belong to the user who mounted."
+    "Directories have mode 0555, files 0444 and links 0777, and all of them belong to the user who"
+    " mounted."
 )
 def test_modes_and_owner(clean: Path) -> None:
     modes = {stat.S_IFDIR: 0o555, stat.S_IFREG: 0o444, stat.S_IFLNK: 0o777}
@@ -125,7 +128,7 @@ def test_modes_and_owner(clean: Path) -> None:
     assert kinds == set(modes)
 
 
-@promise("A name that does not exist is ENOENT in every directory.")
+@promise("In every directory, a name that does not exist is ENOENT.")
 def test_no_such_name(clean: Path) -> None:
     for directory in ("", ".kafkafs", "orders", "orders/0", "orders/0/offset", "orders/0/time"):
         assert errno_of(os.lstat, clean / directory / "nothing") == errno.ENOENT
@@ -133,8 +136,8 @@ def test_no_such_name(clean: Path) -> None:
 
 
 @promise(
-    "The answer that a name does not exist is never remembered: the name works as soon as there is"
-    " something behind it."
+    "The answer that a name does not exist is never cached: the name works as soon as its file"
+    " exists."
 )
 def test_absence_is_not_remembered(live: LiveLog, mount: Mounting) -> None:
     point = mount(live.directory).point
@@ -146,7 +149,7 @@ def test_absence_is_not_remembered(live: LiveLog, mount: Mounting) -> None:
 
 
 @promise(
-    "Of a file's times only that of modification is known; those of access and of change are"
+    "Of a file's times, only the modification time is known; access time and change time are"
     " 1970-01-01T00:00:00Z."
 )
 def test_other_times(clean: Path) -> None:
@@ -162,8 +165,8 @@ def test_other_times(clean: Path) -> None:
 
 
 @promise(
-    "`offset/N` holds the value of the record at offset N, byte for byte; a null value is an empty"
-    " file."
+    "`offset/N` contains the value of the record at offset N, byte for byte; a null value is an"
+    " empty file."
 )
 def test_values_of_records(clean: Path, old: Path) -> None:
     for topic in ("codec-none", "codec-zstd", "compacted", "txn"):
@@ -176,8 +179,8 @@ def test_values_of_records(clean: Path, old: Path) -> None:
 
 
 @promise(
-    "`offset/N.key` holds the key of that record, byte for byte; where the key is null the name is"
-    " ENOENT."
+    "`offset/N.key` contains the key of that record, byte for byte; if the key is null, the name"
+    " is ENOENT."
 )
 def test_keys_of_records(clean: Path) -> None:
     keys = set()
@@ -192,7 +195,7 @@ def test_keys_of_records(clean: Path) -> None:
 
 
 @promise(
-    "`offset/N.json` holds the whole record as one line of JSON: the fields of `records.jsonl`,"
+    "`offset/N.json` contains the whole record as one line of JSON: the fields of `records.jsonl`,"
     " then those of its batch."
 )
 def test_records_as_json(clean: Path) -> None:
@@ -219,8 +222,8 @@ def test_leading_zeros(clean: Path) -> None:
 
 
 @promise(
-    "Listing `offset` gives `first`, `last` and the offset of every record served, as plain decimal"
-    " numbers in ascending order."
+    "Listing `offset` returns `first`, `last` and the offset of every record served, as plain"
+    " decimal numbers in ascending order."
 )
 def test_listing_of_offsets(clean: Path) -> None:
     for topic, number in answers.partitions_with_records(CLEAN):
@@ -272,8 +275,8 @@ def test_absent_offsets(clean: Path) -> None:
 
 
 @promise(
-    "Control records and the records of aborted transactions are ENOENT, and records at or behind"
-    " the last stable offset are ENOENT too."
+    "Control records and records of aborted transactions are ENOENT, and so are records at or"
+    " above the last stable offset."
 )
 def test_committed_records_only(clean: Path) -> None:
     for topic in ("txn", "txn-open"):
@@ -286,9 +289,9 @@ def test_committed_records_only(clean: Path) -> None:
 
 
 @promise(
-    "With `-o isolation=read_uncommitted` the records of aborted and of open transactions are"
-    " served; a control record can be opened by its offset, but is neither listed nor in a stream,"
-    " as no consumer is given one."
+    "With `-o isolation=read_uncommitted`, records of aborted and open transactions are served; a"
+    " control record can be opened by its offset, but is neither listed nor in a stream, because"
+    " no consumer receives one."
 )
 def test_uncommitted_records(uncommitted: Path) -> None:
     for topic in ("txn", "txn-open"):
@@ -317,8 +320,8 @@ def test_sizes(clean: Path) -> None:
 
 
 @promise(
-    "The modification time of a record's file is the record's timestamp; the time of a record"
-    " without a timestamp is 1970-01-01T00:00:00Z."
+    "The modification time of a record's file is the record's timestamp; for a record without a"
+    " timestamp it is 1970-01-01T00:00:00Z."
 )
 def test_times_of_records(clean: Path, old: Path) -> None:
     for topic in ("unordered", "appendtime"):
@@ -331,7 +334,7 @@ def test_times_of_records(clean: Path, old: Path) -> None:
 
 
 @promise(
-    "A record's file keeps its inode number as long as the mount lasts, and no two records share"
+    "A record's file keeps its inode number as long as the mount exists, and no two records share"
     " one."
 )
 def test_inode_numbers(clean: Path) -> None:
@@ -382,9 +385,8 @@ def lookups(mount: Mount) -> int:
 
 
 @promise(
-    "A long listing comes with attributes from the moment on at which a listed name is looked up:"
-    " `find -newermt` and `ls -l` are spared a request for each name, and `ls` makes the kernel"
-    " keep no inodes."
+    "A long listing includes attributes once a listed name has been looked up: `find -newermt` and"
+    " `ls -l` need no request for each name, and `ls` makes the kernel keep no inodes."
 )
 def test_attributes_of_a_listing(many: Mount) -> None:
     offsets = many.point / "t" / "0" / "offset"
@@ -443,8 +445,7 @@ class DirectoryStream:
 
 
 @promise(
-    "A listing may be left off at any entry and be taken up there again, and `rewinddir` starts it"
-    " anew."
+    "A listing may be interrupted at any entry and resumed there, and `rewinddir` restarts it."
 )
 @pytest.mark.parametrize("path", ["orders/0/offset", "orders/0/time", "orders/0/segments", ""])
 def test_taking_up_a_listing(clean: Path, path: str) -> None:
@@ -466,7 +467,8 @@ def test_taking_up_a_listing(clean: Path, path: str) -> None:
 
 
 @promise(
-    "The block size of a directory is 256 KiB: `ls` and `find` take up so many names at a time."
+    "The block size of a directory is 256 KiB: `ls` and `find` read that many bytes of names at a"
+    " time."
 )
 @pytest.mark.parametrize("path", ["", "orders", "orders/0", "orders/0/offset", ".kafkafs"])
 def test_block_size_of_directories(clean: Path, path: str) -> None:
@@ -504,7 +506,7 @@ def test_attributes_that_are_text(clean: Path) -> None:
     assert xattr(idempotent, "sequence") == b"0"
 
 
-@promise("`key` is the key, byte for byte; it is missing when the key is null.")
+@promise("`key` is the key, byte for byte; it is missing if the key is null.")
 def test_attribute_key(clean: Path) -> None:
     for record in expected("codec-none"):
         path = clean / "codec-none" / "0" / "offset" / str(record.offset)
@@ -522,7 +524,9 @@ def test_attributes_of_size(clean: Path) -> None:
             assert xattr(path, name) == (b"-1" if data is None else b"%d" % len(data))
 
 
-@promise("`tombstone` is `true` for a record with a key and a null value, else `false`.")
+@promise(
+    "`tombstone` is `true` for a record with a key and a null value, and `false` for all others."
+)
 def test_attribute_tombstone(clean: Path) -> None:
     seen = set()
     for record in expected("codec-none"):
@@ -534,8 +538,8 @@ def test_attribute_tombstone(clean: Path) -> None:
 
 
 @promise(
-    "`header.<name>` is the value of the last header of that name, byte for byte; it is missing"
-    " when that value is null."
+    "`header.<name>` is the value of the last header of that name, byte for byte; it is missing if"
+    " that value is null."
 )
 def test_attributes_of_headers(clean: Path) -> None:
     nulls = 0
@@ -552,7 +556,7 @@ def test_attributes_of_headers(clean: Path) -> None:
     assert nulls
 
 
-@promise("`headers` is the list of all headers as JSON, in the form that `records.jsonl` has.")
+@promise("`headers` is the list of all headers as JSON, in the form of `records.jsonl`.")
 def test_attribute_headers(clean: Path) -> None:
     where = clean / "codec-none" / "0"
     lines = map(json.loads, (where / "records.jsonl").read_text().splitlines())
@@ -601,8 +605,8 @@ def test_time_links(clean: Path) -> None:
 
 
 @promise(
-    "T is a number of milliseconds since 1970, or a date or a date and time in ISO 8601, taken as"
-    " UTC where it names no zone."
+    "T is a number of milliseconds since 1970, or a date or a date and time in ISO 8601, in UTC if"
+    " it names no zone."
 )
 def test_forms_of_times(clean: Path) -> None:
     times = clean / "orders" / "0" / "time"
@@ -612,7 +616,7 @@ def test_forms_of_times(clean: Path) -> None:
     assert os.readlink(times / "2026-09-02") == os.readlink(times / "2026-09-02T00:00:00Z")
 
 
-@promise("`time/T` is ENOENT when every record served is older than T, and when T is not a time.")
+@promise("`time/T` is ENOENT if every record served is older than T, and if T is not a time.")
 def test_no_such_time(clean: Path) -> None:
     latest = max(record.timestamp for record in expected("orders"))
     times = clean / "orders" / "0" / "time"
@@ -622,8 +626,8 @@ def test_no_such_time(clean: Path) -> None:
 
 
 @promise(
-    "Listing `time` gives the timestamps in the time indexes in ascending order, each of which can"
-    " be followed; one that is not later than another before it is left out."
+    "Listing `time` returns the timestamps in the time indexes in ascending order, each of which"
+    " can be followed; one that is not later than another before it is omitted."
 )
 def test_listing_of_times(clean: Path) -> None:
     for topic in ("orders", "unordered", "txn", "txn-open", "compacted", "empty"):
@@ -652,8 +656,8 @@ def test_times_of_times(clean: Path) -> None:
 
 
 @promise(
-    "`segments` holds every regular file of the partition's directory, under its own name and byte"
-    " for byte."
+    "`segments` contains every regular file of the partition's directory, under its own name and"
+    " byte for byte."
 )
 def test_segments(
     clean: Path, corpus: Callable[[str], Path], live: LiveLog, mount: Mounting
@@ -674,8 +678,8 @@ def test_segments(
 
 
 @promise(
-    "The size and the modification time of a file in `segments` are those of the broker's file at"
-    " the moment of asking."
+    "Size and modification time of a file in `segments` are those of the broker's file at the"
+    " moment of the request."
 )
 def test_attributes_of_segments(live: LiveLog, mount: Mounting) -> None:
     shown = mount(live.directory).point / "t" / "0" / "segments"
@@ -689,10 +693,10 @@ def test_attributes_of_segments(live: LiveLog, mount: Mounting) -> None:
 
 
 @promise(
-    "`dump` holds a file for each `.log`, `.index`, `.timeindex`, `.txnindex` and `.snapshot`, with"
-    " `.txt` behind its name: the lines that kafka-dump-log prints of it with `--print-data-log`,"
-    " or with the decoder for its topic if that is one of Kafka's own, whatever the reader's"
-    " isolation hides."
+    "`dump` contains a file for each `.log`, `.index`, `.timeindex`, `.txnindex` and `.snapshot`,"
+    " with `.txt` appended to its name: the lines that kafka-dump-log prints with"
+    " `--print-data-log`, or with the decoder for its topic if that is one of Kafka's own,"
+    " whatever the reader's isolation hides."
 )
 def test_dumps(clean: Path, corpus: Callable[[str], Path]) -> None:
     """tests/broker/test_dump.py checks that these lines are Kafka's."""
@@ -715,8 +719,8 @@ def test_dumps(clean: Path, corpus: Callable[[str], Path]) -> None:
 
 
 @promise(
-    "What is wrong with a file stands at the end of its dump, with file and position; what can be"
-    " read behind damage is there, and no read fails."
+    "The faults of a file are at the end of its dump, with file and position; what can be read"
+    " after damage is in the dump, and no read fails."
 )
 def test_dumps_of_damage(live: LiveLog, mount: Mounting) -> None:
     path = live.damage(3)

@@ -48,8 +48,8 @@ def values(data: Path, topic: str = "t", number: int = 0) -> list[bytes | None]:
 
 
 @promise(
-    "On a writable mount each partition's directory also holds `append` and `append.jsonl`, with"
-    " mode 0200 and size 0."
+    "On a writable mount, each partition's directory also contains `append` and `append.jsonl`,"
+    " with mode 0200 and size 0."
 )
 def test_the_files(data: Path, mount: Mounting) -> None:
     point = mount(data, "writable").point
@@ -69,7 +69,7 @@ def test_a_mount_that_only_reads_has_neither(data: Path, mount: Mounting) -> Non
 
 @promise(
     "Each line written to `append` becomes a record with the line as its value, byte for byte"
-    " without the line break, no key and the present time."
+    " without the line end, no key and the current time."
 )
 def test_lines(data: Path, mount: Mounting) -> None:
     point = mount(data, "writable").point
@@ -84,7 +84,7 @@ def test_lines(data: Path, mount: Mounting) -> None:
 
 
 @promise(
-    "With `-o key_separator=TEXT` each line is a key, the first TEXT in it and a value;"
+    "With `-o key_separator=TEXT`, each line is a key, the first TEXT in it and a value;"
     " `key_separator==` separates them by `=`."
 )
 def test_keys(data: Path, mount: Mounting) -> None:
@@ -115,10 +115,10 @@ def test_json(data: Path, mount: Mounting, corpus: Callable[[str], Path], clean:
 
 
 @promise(
-    "All lines of a write whose end has come are appended when the write returns, in the order in"
-    " which they stand; what follows the last line break waits for more.",
+    "All complete lines of a write are appended when the write returns, in their order; what"
+    " follows the last line end waits for its rest.",
     "When a descriptor of the file is closed, by a program or because it was killed, a last line"
-    " without a line break is appended too.",
+    " without a line end is appended, too.",
 )
 def test_when_lines_are_appended(data: Path, mount: Mounting) -> None:
     point = mount(data, "writable").point
@@ -148,8 +148,8 @@ def _is_idle(pid: int) -> bool:
 
 
 @promise(
-    "Any number of programs may write at once: each one's records stay in their order, and no line"
-    " is torn or mixed with another's."
+    "Any number of programs may write at the same time: the records of each stay in order, and no"
+    " line is torn or mixed with another."
 )
 def test_many_writers(data: Path, mount: Mounting) -> None:
     point = mount(data, "writable").point
@@ -226,7 +226,7 @@ _FEW_BREAKS = bytes(10 if byte < 25 else 11 if byte == 10 else byte for byte in 
 
 @promise(
     "Writing always appends, at whatever position and however the file was opened; `>`,"
-    " truncate(2) and ftruncate(2) take nothing away."
+    " truncate(2) and ftruncate(2) remove nothing."
 )
 def test_positions(data: Path, mount: Mounting) -> None:
     path = mount(data, "writable").point / "t/0/append"
@@ -246,10 +246,11 @@ def test_positions(data: Path, mount: Mounting) -> None:
 
 
 @promise(
-    "At a line that is no record, or one that Kafka would refuse, write(2) is EINVAL, EFBIG where"
-    " it is too large; all lines before it are appended, and none behind it.",
-    "Every later write, fsync and close through the same open file gives that error again, and the"
-    " mount's log names topic, partition, file and the line's number since the file was opened.",
+    "At a line that is not a record, or that Kafka would reject, write(2) is EINVAL, or EFBIG if"
+    " it is too large; all lines before it are appended, and no line after it.",
+    "Every later write, fsync and close through the same open file returns that error again, and"
+    " the mount's log names topic, partition, file and the number of the line since the file was"
+    " opened.",
 )
 @pytest.mark.parametrize(
     ("topic", "name", "bad", "number", "why"),
@@ -288,9 +289,8 @@ def test_bad_lines(
 
 
 @promise(
-    "A line whose end does not come is EFBIG at once when it is longer than six times"
-    " `max.message.bytes` and 64 KiB, or than 256 MiB: that is all that an open file keeps in"
-    " memory."
+    "A line without an end is EFBIG as soon as it is longer than six times `max.message.bytes`"
+    " plus 64 KiB, or than 256 MiB: an open file keeps no more in memory."
 )
 def test_a_line_without_an_end(data: Path, mount: Mounting) -> None:
     path = mount(data, "writable").point / "small/0/append.jsonl"
@@ -316,8 +316,9 @@ def full(tmp_path: Path) -> Iterator[Path]:
 
 
 @promise(
-    "On a full disk write(2) is ENOSPC; a part of a line or record is never visible, a beginning of"
-    " a line that was written before is not appended at close, and the write can be repeated."
+    "On a full disk, write(2) is ENOSPC; a part of a line or record is never visible, the"
+    " beginning of a line that was written before is not appended at close, and the write can be"
+    " repeated."
 )
 def test_a_full_disk(full: Path, tmp_path: Path) -> None:
     data = full / "data"
@@ -353,7 +354,7 @@ def test_a_full_disk(full: Path, tmp_path: Path) -> None:
         assert values(data)[-1] == lines.split(b"\n")[-2]
 
 
-@promise("fsync(2) returns when every record that was appended is durable.")
+@promise("fsync(2) returns when every appended record is durable.")
 def test_fsync(data: Path, tmp_path: Path) -> None:
     (tmp_path / "mnt").mkdir()
     daemon = start([data], tmp_path / "mnt", "writable", tmp_path / "log")
@@ -368,7 +369,7 @@ def test_fsync(data: Path, tmp_path: Path) -> None:
     assert values(data) == [b"a", b"b"]
 
 
-@promise("Reading is EACCES, and EPERM for who may read everything.")
+@promise("Reading is EACCES, and EPERM for users who may read everything.")
 def test_reading(data: Path, mount: Mounting) -> None:
     path = mount(data, "writable,allow_other").point / "t/0/append"
     assert errno_of(path.read_bytes) == errno.EPERM
@@ -382,7 +383,7 @@ def test_reading(data: Path, mount: Mounting) -> None:
         assert "PermissionError: [Errno 13]" in done.stderr
 
 
-@promise("Modes, owners and times that cp sets on the files are taken and forgotten.")
+@promise("Modes, owners and times that cp sets on the files are accepted and ignored.")
 def test_tools_that_copy(data: Path, mount: Mounting, tmp_path: Path) -> None:
     point = mount(data, "writable").point
     (tmp_path / "lines").write_bytes(b"a\nb\n")

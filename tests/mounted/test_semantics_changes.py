@@ -104,7 +104,7 @@ def all_times(path: Path) -> tuple[int | float, ...]:
 
 @promise(
     "Records that a broker appends can be read as soon as it has written them, and appear in"
-    " listings, streams opened afterwards and `status.json`."
+    " listings, in streams opened afterwards, and in `status.json`."
 )
 def test_appended_records(live: LiveLog, mount: Mounting) -> None:
     where = mount(live.directory).point / "t" / "0"
@@ -120,8 +120,8 @@ def test_appended_records(live: LiveLog, mount: Mounting) -> None:
 
 
 @promise(
-    "What retention or compaction removed is gone within a second, also where it had been looked at"
-    " before."
+    "What retention or compaction removed disappears within a second, even if it had been looked"
+    " at before."
 )
 @pytest.mark.parametrize("how", ["segments", "start", "cleaner"])
 @pytest.mark.parametrize("is_open", [False, True])
@@ -247,7 +247,8 @@ def mount_in_background(directory: Path, point: Path, options: str) -> tuple[int
 
 
 @promise(
-    "The command that mounts returns when the mount answers, or says in one line why it cannot be."
+    "The command that mounts returns when the mount is ready, or says in one line why it cannot"
+    " mount."
 )
 def test_mounting_in_the_background(live: LiveLog, tmp_path: Path) -> None:
     point, log = tmp_path / "mnt", tmp_path / "daemon.log"
@@ -275,8 +276,8 @@ def test_mounting_in_the_background(live: LiveLog, tmp_path: Path) -> None:
 
 
 @promise(
-    "`umount`, SIGINT, SIGTERM and a SIGHUP that was not ignored when it was started end a mount:"
-    " the daemon leaves with status 0, and the mount point is an empty directory again."
+    "`umount`, SIGINT, SIGTERM, and SIGHUP unless it was ignored at the start, end a mount: the"
+    " daemon exits with status 0, and the mount point is an empty directory again."
 )
 @pytest.mark.parametrize("how", ["umount", "fusermount3", "SIGINT", "SIGTERM", "SIGHUP"])
 def test_ending(live: LiveLog, mount: Mounting, how: str) -> None:
@@ -293,7 +294,7 @@ def test_ending(live: LiveLog, mount: Mounting, how: str) -> None:
     assert os.listdir(mounted.point) == []
 
 
-@promise("A mount that is ended while files are open in it goes away all the same.")
+@promise("A mount that is ended while files are open in it is nevertheless unmounted.")
 def test_ending_while_in_use(live: LiveLog, mount: Mounting) -> None:
     mounted = mount(live.directory)
     where = mounted.point / "t" / "0"
@@ -314,7 +315,7 @@ def test_ending_while_in_use(live: LiveLog, mount: Mounting) -> None:
 
 @promise(
     "A mount point that a dead daemon of the same user left behind is cleared by the next mount on"
-    " it, and by `kafkafs umount`; for other users the error names that command."
+    " it, and by `kafkafs umount`; for other users, the error names that command."
 )
 def test_a_mount_point_left_behind(live: LiveLog, tmp_path: Path) -> None:
     point = tmp_path / "mnt"
@@ -348,7 +349,7 @@ def test_a_mount_point_left_behind(live: LiveLog, tmp_path: Path) -> None:
         clear(mounted)
 
 
-@promise("A mount point inside one of its own log directories is refused.")
+@promise("A mount point inside one of its own log directories is rejected.")
 def test_mounting_inside_the_log_directory(live: LiveLog, tmp_path: Path) -> None:
     (live.directory / "mnt").mkdir()
     (tmp_path / "link").symlink_to(live.directory / "mnt")
@@ -359,14 +360,14 @@ def test_mounting_inside_the_log_directory(live: LiveLog, tmp_path: Path) -> Non
         assert not is_mounted(point)
 
 
-@promise("An unknown option is refused by name.")
+@promise("An unknown option is rejected by name.")
 def test_unknown_options(live: LiveLog, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="isolated: no such mount option"):
         parse_options("isolated=read_committed")
 
 
 @promise(
-    "`df` and `/proc/mounts` show the file system with the type `fuse.kafkafs` and the first log"
+    "`df` and `/proc/mounts` show the filesystem with the type `fuse.kafkafs` and the first log"
     " directory as its source."
 )
 def test_the_table_of_mounts(writable_corpus: Callable[[str], Path], mount: Mounting) -> None:

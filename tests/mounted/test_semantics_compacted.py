@@ -59,8 +59,8 @@ def times_counted(mount: Mount) -> int:
 
 
 @promise(
-    "`compacted` holds `offset`, `latest`, `records.jsonl`, `values`, `keys` and `summary.json`,"
-    " and nothing else."
+    "`compacted` contains `offset`, `latest`, `records.jsonl`, `values`, `keys` and"
+    " `summary.json`, and nothing else."
 )
 def test_names(clean: Path) -> None:
     names = ["offset", "latest", "records.jsonl", "values", "keys", "summary.json"]
@@ -70,8 +70,8 @@ def test_names(clean: Path) -> None:
 
 
 @promise(
-    "What it shows are the records that Kafka's cleaner would leave, and the streams and listings"
-    " in it have the form of those beside it."
+    "It shows the records that Kafka's cleaner would retain, and the streams and listings in it"
+    " have the form of those beside it."
 )
 @pytest.mark.parametrize("pair", ["", "2"])
 def test_as_a_broker_left_it(corpus: Callable[[str], Path], mount: Mounting, pair: str) -> None:
@@ -88,8 +88,8 @@ def test_as_a_broker_left_it(corpus: Callable[[str], Path], mount: Mounting, pai
 
 
 @promise(
-    "`compacted/offset/N`, `N.key` and `N.json` are the very files that `offset` holds under these"
-    " names, and ENOENT where the record would go."
+    "`compacted/offset/N`, `N.key` and `N.json` are the same files that `offset` contains under"
+    " these names, and ENOENT if the record would be discarded."
 )
 def test_records(clean: Path) -> None:
     partition = clean / "orders" / "0"
@@ -110,8 +110,8 @@ def test_records(clean: Path) -> None:
 
 
 @promise(
-    "`compacted/latest/K` is the file of the latest record that stays with the key K, named as in"
-    " `key`, and ENOENT where none stays and where that is a tombstone."
+    "`compacted/latest/K` is the file of the latest retained record with the key K, named as in"
+    " `key`, and ENOENT if none is retained or it is a tombstone."
 )
 def test_latest(clean: Path, corpus: Callable[[str], Path], mount: Mounting) -> None:
     partition = clean / "orders" / "0"
@@ -145,9 +145,9 @@ def test_latest(clean: Path, corpus: Callable[[str], Path], mount: Mounting) -> 
 
 
 @promise(
-    "Records in segments that may not be cleaned are all there: the active segment, what is younger"
-    " than `min.compaction.lag.ms`, what reaches above the first open transaction, and what lies"
-    " behind such a one."
+    "All records in segments that may not be cleaned are shown: those of the active segment, those"
+    " younger than `min.compaction.lag.ms`, and those in segments that reach above the first open"
+    " transaction or follow such a segment."
 )
 def test_what_may_not_be_cleaned(
     tmp_path: Path, clean: Path, corpus: Callable[[str], Path], mount: Mounting
@@ -195,7 +195,7 @@ def write_open_transaction(directory: Path) -> None:
 
 
 @promise(
-    "Where `cleanup.policy` also has delete, records that retention would delete are not there."
+    'If `cleanup.policy` also includes "delete", records that retention would delete are not shown.'
 )
 def test_what_expires(live: LiveLog, mount: Mounting) -> None:
     settings = {"cleanup.policy": "compact,delete", "retention.bytes": "200", "retention.ms": "-1"}
@@ -206,7 +206,10 @@ def test_what_expires(live: LiveLog, mount: Mounting) -> None:
     assert summary(partition)["gone"]["expired"] == 6 - len(kept)
 
 
-@promise("A topic whose `cleanup.policy` has no compact is shown as though that were its policy.")
+@promise(
+    'A topic whose `cleanup.policy` does not include "compact" is shown as though "compact" were'
+    " its policy."
+)
 def test_a_topic_that_is_not_compacted(clean: Path) -> None:
     partition = clean / "orders" / "0"
     assert not summary(partition)["isCompacted"]
@@ -219,8 +222,8 @@ def test_a_topic_that_is_not_compacted(clean: Path) -> None:
 
 
 @promise(
-    "`summary.json` is a JSON object with the records, bytes and segments before and after, what"
-    " goes by reason, and why and where compaction would stop or not begin."
+    "`summary.json` is a JSON object with records, bytes and segments before and after, the"
+    " discarded records by reason, and why and where compaction would stop or not start."
 )
 def test_summary(corpus: Callable[[str], Path], mount: Mounting) -> None:
     point = mount(corpus("compact-before")).point
@@ -293,8 +296,8 @@ def held_back(where: Path) -> Iterator[tuple[Mount, Callable[[int], None]]]:
 
 
 @promise(
-    "It is computed once, however many look at the same time and afterwards, as long as no segment"
-    " is rolled, cleaned or deleted; what is appended shows at once."
+    "It is computed once, however many processes use it at the same time and afterwards, as long"
+    " as no segment is rolled, cleaned or deleted; appended records are shown at once."
 )
 def test_computed_once(live: LiveLog, mount: Mounting) -> None:
     mounted = mount(live.directory)
@@ -317,9 +320,9 @@ def test_computed_once(live: LiveLog, mount: Mounting) -> None:
 
 
 @promise(
-    "Where the keys alone decide which records stay, which is so in a log that was never cleaned"
-    " and has no transactions, what goes is counted when `summary.json` is first read, and nothing"
-    " else waits for that."
+    "If the keys alone decide which records are retained, as in a log that was never cleaned and"
+    " has no transactions, discarded records are counted when `summary.json` is first read, and"
+    " nothing else waits for that."
 )
 def test_counted_when_asked(live: LiveLog, corpus: Callable[[str], Path], mount: Mounting) -> None:
     mounted = mount(live.directory)
@@ -345,7 +348,7 @@ def test_counted_when_asked(live: LiveLog, corpus: Callable[[str], Path], mount:
 
 
 @promise(
-    "While it is computed `status.json` tells how far that is, and all other files can be read."
+    "While it is computed, `status.json` reports the progress, and all other files can be read."
 )
 def test_progress(tmp_path: Path) -> None:
     with held_back(tmp_path) as (mounted, allow):
@@ -380,8 +383,8 @@ def test_progress(tmp_path: Path) -> None:
 
 
 @promise(
-    "A read of a stream or of `summary.json` that waits for it ends with EINTR about once a second,"
-    " so that an interrupted reader is not held."
+    "A read of a stream or of `summary.json` that waits for it ends with EINTR about once a"
+    " second, so that an interrupted reader is not blocked."
 )
 @pytest.mark.parametrize("name", ["values", "summary.json"])
 def test_interrupting(tmp_path: Path, name: str) -> None:
@@ -398,8 +401,8 @@ def test_interrupting(tmp_path: Path, name: str) -> None:
 
 
 @promise(
-    "What compaction would newly remove is gone within a second, and an open stream goes on with"
-    " what it showed."
+    "What compaction would newly discard disappears within a second, and an open stream continues"
+    " with what it showed."
 )
 def test_changes(live: LiveLog, mount: Mounting) -> None:
     compacted = mount(live.directory).point / "t" / "0" / "compacted"
@@ -419,8 +422,8 @@ def test_changes(live: LiveLog, mount: Mounting) -> None:
 
 
 @promise(
-    "Damage in what would be cleaned makes all in `compacted` EIO, is logged and listed as other"
-    " damage is, and all else can be read."
+    "Damage in what would be cleaned makes everything in `compacted` EIO, is logged and listed"
+    " like other damage, and everything else can be read."
 )
 def test_damage(live: LiveLog, mount: Mounting) -> None:
     path = live.damage(3)

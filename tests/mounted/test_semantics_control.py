@@ -66,9 +66,9 @@ def metrics(point: Path) -> dict[str, dict[str, float]]:
 
 
 @promise(
-    "`.kafkafs/metrics` is text in Prometheus' format: requests, errors, bytes, open files, caches"
-    " and the partitions that somebody opened; on a writable mount those that it writes to, the"
-    " cleaner and the background tasks, too; in either case of 10,000 partitions at most."
+    "`.kafkafs/metrics` is text in the format of Prometheus: requests, errors, bytes, open files,"
+    " caches and the partitions that were opened; on a writable mount also the partitions that it"
+    " writes to, the cleaner and the background tasks; in both cases of at most 10,000 partitions."
 )
 def test_metrics(data: Path, mount: Mounting, live: LiveLog) -> None:
     point = mount(live.directory).point
@@ -104,8 +104,8 @@ LINE = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z (INFO|WARNING|ERROR) 
 
 
 @promise(
-    "`.kafkafs/log` holds the last messages of the daemon, a line each with time and level,"
-    " whatever is in the names that they tell of; their number and size are bounded."
+    "`.kafkafs/log` contains the last messages of the daemon, one per line with time and level,"
+    " whatever the names in them contain; their number and size are bounded."
 )
 def test_log(data: Path, mount: Mounting) -> None:
     mounted = mount(data, "writable", QUIET)
@@ -156,9 +156,9 @@ def test_log_followed(data: Path, mount: Mounting) -> None:
 
 
 @promise(
-    "On a writable mount `.kafkafs/status.json` tells also how each background task fares, and what"
-    " is not cleaned any more and why; a partition's `status.json` has the high watermark, the"
-    " recovery point and the time of the last flush as they are now."
+    "On a writable mount, `.kafkafs/status.json` also reports the state of each background task,"
+    " and what is no longer cleaned and why; a partition's `status.json` has the current high"
+    " watermark, recovery point and time of the last flush."
 )
 def test_status(data: Path, mount: Mounting) -> None:
     log = data / "keys-0" / f"{0:020}.log"
@@ -201,9 +201,9 @@ def test_status(data: Path, mount: Mounting) -> None:
 
 
 @promise(
-    "A writable mount has `.kafkafs/control`, with mode 0600: a line that is written is a verb, and"
-    " reading the same handle gives the answer to what was written to it, in JSON lines, to its"
-    " end."
+    "A writable mount has `.kafkafs/control`, with mode 0600: a line that is written is a verb,"
+    " and reading the same handle returns the answer to what was written to it, in JSON lines, to"
+    " its end."
 )
 def test_control(data: Path, mount: Mounting) -> None:
     assert not (mount(data).point / ".kafkafs/control").exists()
@@ -226,8 +226,8 @@ def test_control(data: Path, mount: Mounting) -> None:
 @promise(
     "The verbs are `help`, `status`, `run`, `pause` and `resume` with a task, `expire`, `compact`,"
     " `purge`, `deleted`, `undelete`, `create-topic`, `delete-topic`, `configure-topic` and"
-    " `append`; `help`, and reading `control` without having written, tell of each what may stand"
-    " behind it."
+    " `append`; `help`, and reading `control` without having written, describe the arguments of"
+    " each."
 )
 def test_verbs(data: Path, mount: Mounting) -> None:
     point = mount(data, "writable", QUIET).point
@@ -262,9 +262,9 @@ def test_verbs(data: Path, mount: Mounting) -> None:
 
 
 @promise(
-    "What is no verb, or names a task, topic or partition that does not exist, is EINVAL at the"
-    " write, or at the close where the line lacks its end, and the reason is in the answer and in"
-    " the log."
+    "What is not a verb, or names a task, topic or partition that does not exist, is EINVAL at the"
+    " write, or at the close if the line lacks its end, and the reason is in the answer and in the"
+    " log."
 )
 def test_what_is_no_verb(data: Path, mount: Mounting) -> None:
     point = mount(data, "writable", QUIET).point
@@ -304,8 +304,8 @@ def test_what_is_no_verb(data: Path, mount: Mounting) -> None:
 
 
 @promise(
-    "A task that is paused does not run by itself until it is resumed; `run` does it all the same,"
-    " and is answered when it is done."
+    "A paused task does not run by itself until it is resumed; `run` runs it nevertheless, and is"
+    " answered when it is done."
 )
 def test_pausing(data: Path, mount: Mounting) -> None:
     settings = {"log.initial.task.delay.ms": "1500", "log.retention.check.interval.ms": "20"}
@@ -352,8 +352,8 @@ def test_rows(data: Path, mount: Mounting, tmp_path: Path) -> None:
 
 
 @promise(
-    "What takes long keeps nobody else waiting: a read of its answer ends with EINTR about once a"
-    " second, and it goes on when the handle is closed."
+    "A verb that takes long makes no other request wait: a read of its answer ends with EINTR"
+    " about once a second, and the verb continues when the handle is closed."
 )
 def test_what_takes_long(tmp_path: Path, mount: Mounting) -> None:
     point = mount(slow_to_clean(tmp_path / "data"), "writable", SLOWLY).point
@@ -371,9 +371,9 @@ def test_what_takes_long(tmp_path: Path, mount: Mounting) -> None:
 
 
 @promise(
-    "`kafkafs expire`, `compact`, `purge`, `append`, `undelete` and `topic` on log directories that"
-    " a mount of the same user holds have that mount do the work, with the output and exit code"
-    " that they have without one; mounts that do not answer, and those of others, are passed by."
+    "`kafkafs expire`, `compact`, `purge`, `append`, `undelete` and `topic` on log directories"
+    " that a mount of the same user holds have that mount do the work, with the same output and"
+    " exit code as without one; mounts that do not answer, and those of other users, are ignored."
 )
 def test_the_cli(data: Path, mount: Mounting, tmp_path: Path) -> None:
     """`tests/cli/test_mounted_engine.py` tests it further."""

@@ -65,8 +65,8 @@ def kafkafs(*words: str) -> subprocess.CompletedProcess[str]:
 
 
 @promise(
-    "`.kafkafs/deleted` lists what can be brought back: `TOPIC-PARTITION@FIRST-LAST.json` for"
-    " records, with the first and the last offset that went, and `TOPIC@topic.json` for a topic."
+    "`.kafkafs/deleted` lists what can be restored: `TOPIC-PARTITION@FIRST-LAST.json` for records,"
+    " with the first and the last deleted offset, and `TOPIC@topic.json` for a topic."
 )
 def test_names(point: Path) -> None:
     assert deleted(point) == []
@@ -83,8 +83,8 @@ def test_names(point: Path) -> None:
 
 
 @promise(
-    "Each is a JSON object that says what went, why, when, until when it can be brought back, and"
-    " by which command.",
+    "Each is a JSON object that says what was deleted, why, when, until when it can be restored,"
+    " and by which command.",
     "The modification time of such a file is that of the deletion.",
 )
 def test_contents(data: Path, point: Path) -> None:
@@ -104,8 +104,8 @@ def test_contents(data: Path, point: Path) -> None:
 
 
 @promise(
-    "What was brought back is there under its names as soon as `kafkafs undelete` has returned,"
-    " byte for byte as it was."
+    "What was restored is there under its names as soon as `kafkafs undelete` has returned, byte"
+    " for byte as it was."
 )
 def test_undelete(data: Path, point: Path) -> None:
     offsets = point / "t/0/offset"
@@ -144,7 +144,7 @@ def test_a_topic_that_was_removed_with_all_that_was_in_it(data: Path, point: Pat
 
 
 @promise(
-    "What cannot be brought back any more is not listed, and `kafkafs undelete` says that there is"
+    "What can no longer be restored is not listed, and `kafkafs undelete` says that there is"
     " nothing."
 )
 def test_too_late(data: Path, point: Path) -> None:
@@ -178,7 +178,7 @@ def leftovers(data: Path) -> list[str]:
 
 @promise(
     "`kafkafs purge` has the mount remove what other processes have left in the log directories;"
-    " what the mount itself has deleted stays, and can be brought back, until its time has come."
+    " what the mount itself has deleted is kept, and can be restored, until its time is over."
 )
 def test_purge(data: Path, mount: Mounting) -> None:
     left = data / "t-0" / f"{90:020}.log.cleaned"
@@ -199,9 +199,8 @@ def test_purge(data: Path, mount: Mounting) -> None:
 
 
 @promise(
-    "A leftover in the way of a name that the mount needs, as an old `.deleted` file, is not"
-    " replaced: its name then ends in `.N.deleted`, and only `purge` or the option `maintain`"
-    " removes it."
+    "A leftover file whose name the mount needs, such as an old `.deleted` file, is not replaced:"
+    " its name then ends in `.N.deleted`, and only `purge` or the option `maintain` removes it."
 )
 def test_a_leftover_that_is_in_the_way(data: Path, mount: Mounting) -> None:
     (data / "t-0" / f"{0:020}.log.deleted").write_bytes(b"the only copy")

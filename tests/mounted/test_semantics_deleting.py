@@ -110,8 +110,8 @@ def finds(*paths: Path) -> list[bool]:
 
 
 @promise(
-    "`rm offset/N` deletes the records up to and including N, as Kafka's DeleteRecords does: the"
-    " log start offset becomes N + 1."
+    "`rm offset/N` deletes the records up to and including N, like Kafka's DeleteRecords: the log"
+    " start offset becomes N + 1."
 )
 def test_records(data: Path, partition: Path) -> None:
     assert run("rm", partition / "offset/33").returncode == 0
@@ -126,7 +126,8 @@ def test_records(data: Path, partition: Path) -> None:
 
 
 @promise(
-    "`rm offset/first` and `rm offset/last` delete what these links lead to, and all before it."
+    "`rm offset/first` and `rm offset/last` delete the record that the link leads to, and all"
+    " records before it."
 )
 def test_links(partition: Path) -> None:
     for offset in range(3):
@@ -140,7 +141,7 @@ def test_links(partition: Path) -> None:
 
 
 @promise(
-    "`rm time/T` deletes the records before the one that `time/T` leads to; where there are none"
+    "`rm time/T` deletes the records before the one that `time/T` leads to; if there are none,"
     " nothing happens."
 )
 def test_times(partition: Path) -> None:
@@ -196,8 +197,8 @@ def test_fixed_names(partition: Path) -> None:
 
 
 @promise(
-    "Where `cleanup.policy` has no `delete` nothing can be deleted from the front: EPERM, and the"
-    " log says why."
+    'If `cleanup.policy` does not include "delete", nothing can be deleted from the front: EPERM,'
+    " and the log says why."
 )
 def test_compacted_topics(tmp_path: Path, mount: Mounting) -> None:
     data = tmp_path / "data"
@@ -213,9 +214,9 @@ def test_compacted_topics(tmp_path: Path, mount: Mounting) -> None:
 
 
 @promise(
-    "What went together with a name can still be looked up and removed, but not opened, by the"
-    " process that removed that name, until it has removed nothing for ten seconds; for all others"
-    " it is ENOENT at once."
+    "Names that disappeared together with a removed name can still be looked up and removed, but"
+    " not opened, by the process that removed it, until it has removed nothing for ten seconds;"
+    " for all other processes they are ENOENT at once."
 )
 def test_names_that_went_with_others(partition: Path) -> None:
     offsets = partition / "offset"
@@ -249,8 +250,8 @@ _REMOVALS = [
 
 
 @promise(
-    "So `rm offset/*`, `rm -r offset`, `rm -r` of a partition and `find … -delete` come to their"
-    " end without an error, whatever the order of names."
+    "`rm offset/*`, `rm -r offset`, `rm -r` of a partition and `find … -delete` therefore finish"
+    " without an error, in whatever order they remove names."
 )
 def test_many(tmp_path: Path, mount: Mounting) -> None:
     with LogManager(str(tmp_path / "data")) as engine:
@@ -268,8 +269,8 @@ def test_many(tmp_path: Path, mount: Mounting) -> None:
 
 
 @promise(
-    "So `rm offset/*`, `rm -r offset`, `rm -r` of a partition and `find … -delete` come to their"
-    " end without an error, whatever the order of names."
+    "`rm offset/*`, `rm -r offset`, `rm -r` of a partition and `find … -delete` therefore finish"
+    " without an error, in whatever order they remove names."
 )
 def test_some(partition: Path) -> None:
     sh(f"find offset -type f ! -newermt @{_TIMESTAMP // 1000 + 42} -delete", partition)
@@ -281,9 +282,9 @@ def test_some(partition: Path) -> None:
 
 
 @promise(
-    "In a partition that has no record any more `rm` of any name and `rmdir` of any directory"
-    " succeed, as does `rmdir` of a directory that lists nothing, and change nothing; else `rmdir`"
-    " of a directory in a partition is ENOTEMPTY."
+    "In a partition that has no record left, `rm` of any name and `rmdir` of any directory"
+    " succeed, as does `rmdir` of a directory that lists nothing, and change nothing; otherwise"
+    " `rmdir` of a directory in a partition is ENOTEMPTY."
 )
 def test_emptied(data: Path, partition: Path) -> None:
     directories = ["offset", "time", "compacted", "segments", "dump", "compacted/offset"]
@@ -335,7 +336,8 @@ def appending(partition: Path) -> Iterator[list[int]]:
 
 
 @promise(
-    "Records that are appended while others are removed stay, unless their own names are removed."
+    "Records that are appended while others are removed are kept, unless their own names are"
+    " removed."
 )
 def test_appends_meanwhile(partition: Path) -> None:
     names = [name for name in os.listdir(partition / "offset") if name.isdigit()]
@@ -349,7 +351,7 @@ def test_appends_meanwhile(partition: Path) -> None:
 
 
 @promise(
-    "A file that was open when its record or segment was deleted has its attributes and its bytes"
+    "A file that was open when its record or segment was deleted keeps its attributes and bytes"
     " until it is closed."
 )
 def test_open_files(data: Path, partition: Path) -> None:
@@ -368,8 +370,8 @@ def test_open_files(data: Path, partition: Path) -> None:
 
 
 @promise(
-    "A deletion is on the disk within a second, and when `fsync` of a directory in the partition"
-    " or the end of the daemon returns: the log start offset is checkpointed, and segments below it"
+    "A deletion is on disk within a second, and when `fsync` of a directory in the partition"
+    " returns or the daemon exits: the log start offset is checkpointed, and segments below it"
     " have the suffix `.deleted`."
 )
 def test_durability(data: Path, mounted: Mount, partition: Path) -> None:
@@ -389,8 +391,8 @@ def test_durability(data: Path, mounted: Mount, partition: Path) -> None:
 
 
 @promise(
-    "When the daemon is killed what was on the disk stays deleted, and what was not is there again,"
-    " whole."
+    "If the daemon is killed, deletions that were on disk persist, and all others are undone"
+    " completely."
 )
 def test_kill(data: Path, tmp_path: Path, mount: Mounting) -> None:
     point = tmp_path / "killed"
@@ -423,8 +425,9 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 @promise(
-    "While a deletion cannot be put on the disk the log and `.kafkafs/status.json` say why, `fsync`"
-    " gives the error, and it is tried again every second; where it is a full disk nothing is lost."
+    "While a deletion cannot be written to disk, the log and `.kafkafs/status.json` say why,"
+    " `fsync` returns the error, and it is retried every second; if the disk is full, nothing is"
+    " lost."
 )
 def test_full_disk(small_disk: Path, mount: Mounting) -> None:
     data = small_disk / "data"

@@ -88,9 +88,9 @@ def by_sighup(mount: Mount) -> None:
 
 
 @promise(
-    "When a writable mount ends, by `umount`, `kafkafs umount`, SIGINT, SIGTERM or SIGHUP, what was"
-    " appended is on the disk, all is checkpointed and the log directories are marked as closed in"
-    " good order."
+    "When a writable mount ends, by `umount`, `kafkafs umount`, SIGINT, SIGTERM or SIGHUP, what"
+    " was appended is on disk, everything is checkpointed, and the log directories are marked as"
+    " cleanly closed."
 )
 @pytest.mark.parametrize("end", [by_umount, by_kafkafs_umount, by_sigint, by_sigterm, by_sighup])
 def test_ending(data: Path, begin: Callable[[Path], Mount], end: Callable[[Mount], None]) -> None:
@@ -133,8 +133,8 @@ mount([sys.argv[1]], sys.argv[2], parse_options("writable"), foreground=True, ma
 
 
 @promise(
-    "SIGINT, SIGTERM and SIGHUP that come while a mount is ending change nothing: the log"
-    " directories are closed in good order, and the daemon leaves with status 0."
+    "SIGINT, SIGTERM and SIGHUP that arrive while a mount is ending change nothing: the log"
+    " directories are closed cleanly, and the daemon exits with status 0."
 )
 @pytest.mark.parametrize("end", [by_umount, by_sigint, by_sigterm])
 def test_ending_is_not_interrupted(
@@ -181,8 +181,8 @@ def test_one_that_is_told_to_end_while_it_mounts_ends(data: Path, tmp_path: Path
 
 
 @promise(
-    "`kafkafs umount` returns when the daemon has let go of the log directories; where that takes"
-    " longer than a minute it says so."
+    "`kafkafs umount` returns when the daemon has unlocked the log directories; if that takes"
+    " longer than a minute, it says so."
 )
 def test_umount_waits(data: Path, begin: Callable[[Path], Mount]) -> None:
     for turn in range(2):
@@ -217,9 +217,7 @@ def test_umount_that_waits_too_long(
     assert mount.daemon.wait(PATIENCE_SECONDS) == 0
 
 
-@promise(
-    "What is under way in the background when a mount ends is given up, and leaves the logs whole."
-)
+@promise("What runs in the background when a mount ends is aborted, and leaves the logs intact.")
 def test_ending_in_the_midst(tmp_path: Path, begin: Callable[..., Mount]) -> None:
     data = slow_to_clean(tmp_path / "data")
     before = set(latest(data))
@@ -296,8 +294,8 @@ class Told:
 
 
 @promise(
-    "After a kill of the daemon at any moment the log directories recover: every append that was"
-    " synced is there, what is there is a prefix of what was appended, in order and each record"
+    "After a kill of the daemon at any moment, the log directories recover: every append that was"
+    " synced is there, the log contains a prefix of what was appended, in order and each record"
     " once, and what was deleted and synced stays deleted."
 )
 @pytest.mark.parametrize("rounds", [1, pytest.param(5, marks=pytest.mark.slow)])

@@ -46,7 +46,7 @@ class Listing:
 
 
 @promise(
-    "A listing ends with what was there when it began, in `time`, `segments`, `dump`, `key` and"
+    "A listing ends with what existed when it began, in `time`, `segments`, `dump`, `key` and"
     " `compacted`, too, however fast the directory grows meanwhile."
 )
 def test_a_listing_of_what_grows_ends(tmp_path: Path, mount: Mounting) -> None:

@@ -36,8 +36,8 @@ def names(directory: Path) -> list[bytes]:
 
 
 @promise(
-    "`key/K` is the file of the latest record served with the key K: its bytes, its attributes and"
-    " its time are those of `offset/N`."
+    "`key/K` is the file of the latest record served with the key K: its bytes, attributes and"
+    " time are those of `offset/N`."
 )
 @pytest.mark.parametrize("topic", ["orders", "compacted", "codec-zstd"])
 def test_latest_records(clean: Path, topic: str) -> None:
@@ -59,9 +59,7 @@ def test_latest_records(clean: Path, topic: str) -> None:
         assert os.getxattr(by_key, "user.kafka.offset") == b"%d" % record.offset
 
 
-@promise(
-    "It is ENOENT where no record served has the key, and where the latest one is a tombstone."
-)
+@promise("It is ENOENT if no record served has the key, and if the latest one is a tombstone.")
 def test_no_such_key(live: LiveLog, mount: Mounting) -> None:
     keys = mount(live.directory).point / "t/0/key"
     assert (keys / "key 3").read_bytes() == value(3)
@@ -75,7 +73,7 @@ def test_no_such_key(live: LiveLog, mount: Mounting) -> None:
     wait_until(lambda: not (keys / "key 0").exists(), SOON_SECONDS)
 
 
-@promise("The name is never remembered: it leads to a record as soon as that is served.")
+@promise("The name is never cached: it leads to a record as soon as that is served.")
 def test_names_are_not_remembered(live: LiveLog, mount: Mounting) -> None:
     keys = mount(live.directory).point / "t/0/key"
     for at in range(50):
@@ -86,9 +84,9 @@ def test_names_are_not_remembered(live: LiveLog, mount: Mounting) -> None:
 
 
 @promise(
-    "In the name of a key `%XX` stands for a byte; `/`, `%`, control characters and bytes that are"
-    " not UTF-8 are listed so, the keys `.` and `..` are `%2E` and `%2E%2E`, and the empty key is"
-    " `%`."
+    "In the name of a key, `%XX` stands for a byte; `/`, `%`, control characters and bytes that"
+    " are not UTF-8 are listed so, the keys `.` and `..` are `%2E` and `%2E%2E`, and the empty key"
+    " is `%`."
 )
 def test_names_of_keys(live: LiveLog, mount: Mounting) -> None:
     named = {
@@ -120,8 +118,8 @@ def test_names_of_keys(live: LiveLog, mount: Mounting) -> None:
 
 
 @promise(
-    "A name that would be longer than 255 bytes is cut and ends in `%~` and the key's SHA-256;"
-    " `user.kafka.key` is the whole key."
+    "A name that would be longer than 255 bytes is truncated and ends in `%~` and the key's"
+    " SHA-256; `user.kafka.key` is the whole key."
 )
 def test_names_too_long(live: LiveLog, mount: Mounting) -> None:
     long = [b"a" * 255, b"a" * 256, b"a" * 300, b"/" * 85, b"/" * 86, "ü".encode() * 128]
@@ -151,7 +149,7 @@ def test_names_too_long(live: LiveLog, mount: Mounting) -> None:
 
 
 @promise(
-    "Listing `key` gives every key whose latest record has a value, once, in the order of these"
+    "Listing `key` returns every key whose latest record has a value, once, in the order of these"
     " records."
 )
 def test_listing_keys(clean: Path, live: LiveLog, mount: Mounting) -> None:
@@ -171,8 +169,8 @@ def test_listing_keys(clean: Path, live: LiveLog, mount: Mounting) -> None:
 
 
 @promise(
-    "Listing keys uses a bounded amount of memory: twice `kafkafs.key.cache.bytes`, and a bit for"
-    " each record."
+    "Listing keys uses a bounded amount of memory: twice `kafkafs.key.cache.bytes`, and one bit"
+    " for each record."
 )
 def test_listing_many_keys(tmp_path: Path) -> None:
     count, together = 80_000, 1000
@@ -199,7 +197,7 @@ def test_listing_many_keys(tmp_path: Path) -> None:
         assert mount.memory_kb("VmHWM") - before < 24 << 10
 
 
-@promise("A key is EIO when a later record of it may be among the damaged ones.")
+@promise("A key is EIO if a later record with it may be among the damaged ones.")
 def test_damaged_keys(live: LiveLog, mount: Mounting) -> None:
     live.damage(3)
     mounting = mount(live.directory)

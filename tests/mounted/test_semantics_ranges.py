@@ -50,7 +50,7 @@ def ranges(live: LiveLog, mount: Mounting) -> Path:
 
 
 @promise(
-    "`range/A-B` holds `values`, `keys`, `records.jsonl`, `records.arrow` and `records.parquet`"
+    "`range/A-B` contains `values`, `keys`, `records.jsonl`, `records.arrow` and `records.parquet`"
     " with the records served at offsets A to B, and nothing else."
 )
 def test_a_range(clean: Path) -> None:
@@ -103,8 +103,8 @@ def test_leading_zeros(clean: Path) -> None:
 
 
 @promise(
-    "Listing `range` gives a range for each segment, from the log's start to the last offset"
-    " served; any other is opened by its name."
+    "Listing `range` returns a range for each segment, from the log's start to the last offset"
+    " served; any other range can be opened by its name."
 )
 def test_listing_ranges(clean: Path, live: LiveLog, mount: Mounting) -> None:
     for topic, number in answers.partitions(CLEAN):
@@ -126,7 +126,7 @@ def test_listing_ranges(clean: Path, live: LiveLog, mount: Mounting) -> None:
 
 
 @promise(
-    "A range that begins before the log's start, ends behind the last offset served, or ends before"
+    "A range that begins before the log's start, ends after the last offset served, or ends before"
     " it begins is ENOENT."
 )
 def test_no_such_range(live: LiveLog, mount: Mounting, clean: Path) -> None:
@@ -175,7 +175,7 @@ def test_listing_leaves_an_open_file_its_size(ranges: Path) -> None:
 
 @promise(
     "A file can be read from any position and in any pieces, mapped into memory, and sent by"
-    " sendfile(2); what was read the kernel keeps, and asks for it only once."
+    " sendfile(2); the kernel caches what was read, and requests it only once."
 )
 def test_ways_of_reading(clean: Path, tmp_path: Path) -> None:
     chance = random.Random(2)
@@ -204,7 +204,7 @@ def reads(point: Path) -> int:
     return int(count)
 
 
-@promise("The bytes of a file do not change as long as its inode number lasts.")
+@promise("The bytes of a file do not change as long as its inode number exists.")
 def test_bytes_stay(live: LiveLog, mount: Mounting) -> None:
     ranges = mount(live.directory, settings={"kafkafs.range.parquet.bytes": "1048576"}).point
     ranges = ranges / "t/0/range"
@@ -226,8 +226,8 @@ def known(path: Path) -> tuple[int, bytes]:
 
 
 @promise(
-    "When records of a range go, its name is ENOENT or has another inode number within a second; a"
-    " file that is open can be read to its end."
+    "When records of a range are removed, its name is ENOENT or has another inode number within a"
+    " second; an open file can be read to its end."
 )
 def test_records_that_go(ranges: Path, live: LiveLog) -> None:
     path = ranges / "0-5" / "values"
@@ -248,8 +248,8 @@ def test_records_that_go(ranges: Path, live: LiveLog) -> None:
 
 
 @promise(
-    "A range without a record is as well-formed as any other: its lines are empty files, its Arrow"
-    " stream and Parquet file have no rows."
+    "A range without a record is as well-formed as any other: its lines are empty files, and its"
+    " Arrow stream and Parquet file have no rows."
 )
 def test_a_range_without_records(ranges: Path, live: LiveLog) -> None:
     live.replace(2, [])
@@ -268,7 +268,7 @@ def test_a_range_without_records(ranges: Path, live: LiveLog) -> None:
 
 
 @promise(
-    "Where a record of a range is damaged, its files are EIO to `stat` and `open`, so that no"
+    "If a record of a range is damaged, the range's files are EIO to `stat` and `open`, so that no"
     " program takes a part for the whole; the ranges before and after the damage are served."
 )
 def test_damage_in_a_range(live: LiveLog, mount: Mounting) -> None:
@@ -324,8 +324,8 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.slow
 @promise(
-    "Sizes and bytes are found in a bounded amount of the daemon's memory, however long the range"
-    " is."
+    "Sizes and bytes are computed in a bounded amount of the daemon's memory, however long the"
+    " range is."
 )
 def test_memory(large: Path, tmp_path: Path) -> None:
     with mounted([large], tmp_path) as mount:
@@ -365,9 +365,9 @@ def test_large_files_from_any_position(large: Path, tmp_path: Path) -> None:
 
 
 @promise(
-    "A Parquet file is made in a temporary file that has no name, in `$TMPDIR` or else /var/tmp; it"
-    " is EFBIG if it is larger than `kafkafs.range.parquet.bytes`, and ENOSPC if other open ones"
-    " leave it too little of that."
+    "A Parquet file is written to a temporary file without a name, in `$TMPDIR` or else /var/tmp;"
+    " it is EFBIG if it is larger than `kafkafs.range.parquet.bytes`, and ENOSPC if other open"
+    " ones leave too little of that."
 )
 def test_temporary_files(large: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     temporary = tmp_path / "temporary"

@@ -40,8 +40,8 @@ def lines(*offsets: int) -> bytes:
 
 
 @promise(
-    "`values` is the value of every record served, in order, each followed by a newline; a null"
-    " value is an empty line."
+    "`values` contains the value of every record served, in order, each followed by a newline; a"
+    " null value is an empty line."
 )
 def test_values(clean: Path) -> None:
     for topic, number in answers.partitions_with_records(CLEAN):
@@ -51,8 +51,8 @@ def test_values(clean: Path) -> None:
 
 
 @promise(
-    "`keys` is the key of every record served in the same form, so that line K of `keys` and of"
-    " `values` belong to one record."
+    "`keys` contains the key of every record served in the same form, so that line K of `keys` and"
+    " line K of `values` belong to the same record."
 )
 def test_keys(clean: Path) -> None:
     for topic, number in answers.partitions_with_records(CLEAN):
@@ -66,8 +66,8 @@ def test_keys(clean: Path) -> None:
 
 
 @promise(
-    "`records.jsonl` is one line of JSON for every record served, with `key`, `value`, `topic`,"
-    " `partition`, `offset`, `timestamp`, `timestampType` and `headers` in this order."
+    "`records.jsonl` contains one line of JSON for every record served, with `key`, `value`,"
+    " `topic`, `partition`, `offset`, `timestamp`, `timestampType` and `headers` in this order."
 )
 def test_records_jsonl(clean: Path) -> None:
     names = [
@@ -93,7 +93,7 @@ def test_records_jsonl(clean: Path) -> None:
 
 
 @promise(
-    'In JSON bytes that are UTF-8 are a string, other bytes are `{"base64": …}`, and null is null.'
+    'In JSON, bytes that are UTF-8 are a string, other bytes are `{"base64": …}`, and null is null.'
 )
 def test_bytes_in_json(clean: Path) -> None:
     kinds = set()
@@ -114,7 +114,9 @@ def in_json(data: bytes | None) -> Any:
         return {"base64": base64.b64encode(data).decode()}
 
 
-@promise("`records.arrow` is an Arrow IPC stream with the same eight columns, with its end marked.")
+@promise(
+    "`records.arrow` is an Arrow IPC stream with the same eight columns, and with its end marked."
+)
 def test_records_arrow(clean: Path) -> None:
     for topic in ("orders", "codec-none", "empty", "txn"):
         path = clean / topic / "0" / "records.arrow"
@@ -130,7 +132,7 @@ def test_records_arrow(clean: Path) -> None:
         ]
 
 
-@promise("The size of a stream is exact in `stat` and `fstat` once it is known.")
+@promise("The size of a stream is exact in `stat` and `fstat` as soon as it is known.")
 def test_size_of_streams(clean: Path, tmp_path: Path) -> None:
     for topic, number in answers.partitions_with_records(CLEAN):
         for name in STREAMS:
@@ -151,7 +153,7 @@ def test_size_of_streams(clean: Path, tmp_path: Path) -> None:
 
 @promise(
     "An open stream has one size for ever, and so has each of its inode numbers: when the log has"
-    " changed the name leads to another one."
+    " changed, the name leads to another one."
 )
 def test_a_size_belongs_to_an_inode(live: LiveLog, mount: Mounting) -> None:
     path = mount(live.directory).point / "t" / "0" / "values"
@@ -174,8 +176,8 @@ def test_a_size_belongs_to_an_inode(live: LiveLog, mount: Mounting) -> None:
 
 
 @promise(
-    "Programs that go by a file's size get all of a stream whose size is known: it can be mapped,"
-    " copied in the kernel and read from its end."
+    "Programs that rely on a file's size get all of a stream whose size is known: it can be"
+    " mapped, copied in the kernel and read from its end."
 )
 @pytest.mark.parametrize("name", STREAMS)
 def test_programs_that_go_by_sizes(clean: Path, tmp_path: Path, name: str) -> None:
@@ -196,9 +198,9 @@ def test_programs_that_go_by_sizes(clean: Path, tmp_path: Path, name: str) -> No
 
 
 @promise(
-    "While the size is not known `stat` gives a bound above it, never 0, and the stream can be"
-    " read from its beginning at once; it cannot be mapped to be shared, and a read that begins"
-    " behind its end is EIO."
+    "While the size is unknown, `stat` reports an upper bound, never 0, and the stream can be read"
+    " from its beginning at once; it cannot be mapped shared, and a read that begins after its end"
+    " is EIO."
 )
 @pytest.mark.parametrize("name", STREAMS)
 def test_sizes_that_are_not_known(
@@ -260,7 +262,7 @@ def test_seeking(clean: Path, name: str) -> None:
     assert skipped == base64.b64encode(whole[2000:3000]).decode()
 
 
-@promise("An open stream gives the same bytes however often and in whatever pieces it is read.")
+@promise("An open stream returns the same bytes however often and in whatever pieces it is read.")
 @pytest.mark.parametrize("name", STREAMS)
 def test_reading_again(clean: Path, name: str) -> None:
     for topic in ("codec-none", "compacted", "txn"):
@@ -274,8 +276,8 @@ def test_reading_again(clean: Path, name: str) -> None:
 
 
 @promise(
-    "An open stream shows the records that were served when it was opened: what is appended later"
-    " is not in it, and what retention deletes later still is."
+    "An open stream shows the records that were served when it was opened: records appended later"
+    " are not in it, and records that retention deletes later still are."
 )
 @pytest.mark.parametrize("name", ["values", "records.arrow"])
 def test_an_open_stream_stays_as_it_is(live: LiveLog, mount: Mounting, name: str) -> None:
@@ -296,7 +298,7 @@ def test_an_open_stream_stays_as_it_is(live: LiveLog, mount: Mounting, name: str
 
 
 @promise(
-    "A read gives as many bytes as were asked for, unless the stream ends or damage comes before."
+    "A read returns as many bytes as were requested, unless the stream ends or damage comes first."
 )
 def test_full_reads(clean: Path) -> None:
     for name in STREAMS:
@@ -357,8 +359,8 @@ def has_read(follower: Follower, whole: bytes) -> bool:
 
 
 @promise(
-    "`follow` is `values`, and `follow.jsonl` is `records.jsonl`, without an end: at the end a read"
-    " waits for new records."
+    "`follow` is `values`, and `follow.jsonl` is `records.jsonl`, without an end: at the end, a"
+    " read waits for new records."
 )
 def test_follow(live: LiveLog, mount: Mounting, follow: Callable[[Path], Follower]) -> None:
     where = mount(live.directory).point / "t" / "0"
@@ -373,7 +375,9 @@ def test_follow(live: LiveLog, mount: Mounting, follow: Callable[[Path], Followe
         assert not followers[name].ended
 
 
-@promise("Each record comes once, in order, within a second of being served, across new segments.")
+@promise(
+    "Each record is returned once, in order, within a second of being served, across new segments."
+)
 def test_each_record_once(
     live: LiveLog, mount: Mounting, follow: Callable[[Path], Follower]
 ) -> None:
@@ -386,8 +390,8 @@ def test_each_record_once(
 
 
 @promise(
-    "While nothing comes, a pending read ends with EINTR about once a second, so that an"
-    " interrupted reader is not held."
+    "While no record arrives, a pending read ends with EINTR about once a second, so that an"
+    " interrupted reader is not blocked."
 )
 def test_interrupting_a_follower(live: LiveLog, mount: Mounting) -> None:
     where = mount(live.directory).point / "t" / "0"
@@ -400,8 +404,8 @@ def test_interrupting_a_follower(live: LiveLog, mount: Mounting) -> None:
 
 
 @promise(
-    "`poll` says that `follow` can be read when there are bytes to read, and wakes up when there"
-    " are."
+    "`poll` reports that `follow` can be read when there are bytes to read, and wakes up when some"
+    " arrive."
 )
 def test_polling(live: LiveLog, mount: Mounting) -> None:
     file = os.open(mount(live.directory).point / "t" / "0" / "follow", os.O_RDONLY | os.O_NONBLOCK)
@@ -422,7 +426,7 @@ def test_polling(live: LiveLog, mount: Mounting) -> None:
 
 
 @promise(
-    "A reader whose next records are deleted by retention goes on with the first that is left."
+    "A reader whose next records are deleted by retention continues with the first that is left."
 )
 def test_retention_passes_a_follower(live: LiveLog, mount: Mounting) -> None:
     path = mount(live.directory).point / "t" / "0" / "follow"
@@ -442,7 +446,7 @@ def test_retention_passes_a_follower(live: LiveLog, mount: Mounting) -> None:
         os.close(file)
 
 
-@promise("When the partition is deleted the reader comes to the end of the file.")
+@promise("When the partition is deleted, the reader reaches the end of the file.")
 def test_deletion_ends_following(
     live: LiveLog, mount: Mounting, follow: Callable[[Path], Follower]
 ) -> None:
@@ -501,8 +505,8 @@ def test_status_of_the_mount(mount: Mounting, corpus: Callable[[str], Path]) -> 
 
 
 @promise(
-    "A topic's `config.properties` holds its settings that differ from the defaults, one"
-    " `name=value` a line."
+    "A topic's `config.properties` contains its configs that differ from the defaults, one"
+    " `name=value` per line."
 )
 def test_settings_of_topics(clean: Path) -> None:
     for topic, settings in answers.topic_configs(CLEAN).items():
@@ -510,7 +514,7 @@ def test_settings_of_topics(clean: Path) -> None:
         assert settings.items() <= found.items()
 
 
-@promise("`.kafkafs/config.properties` holds the engine's settings in the same form.")
+@promise("`.kafkafs/config.properties` contains the engine's configs in the same form.")
 def test_settings_of_the_engine(clean: Path) -> None:
     found = parse_properties((clean / ".kafkafs" / "config.properties").read_bytes())
     assert int(found["kafkafs.max.batch.bytes"]) > 0
@@ -566,8 +570,8 @@ def test_around_damage(damaged: Path) -> None:
 
 
 @promise(
-    "A stream gives the bytes before the damage; the read that begins exactly there fails once with"
-    " EIO, and the next one goes on with what follows."
+    "A stream returns the bytes before the damage; the read that begins exactly there fails once"
+    " with EIO, and the next one continues with what follows."
 )
 def test_damage_in_a_stream(damaged: Path) -> None:
     file = os.open(damaged / "values", os.O_RDONLY)
@@ -610,8 +614,7 @@ def test_a_damaged_stream_is_not_copied_in_part(damaged: Path, tmp_path: Path) -
 
 
 @promise(
-    "Every damage is logged once with file, position and what was wrong, and is listed in both"
-    " `status.json`."
+    "All damage is logged once with file, position and fault, and is listed in both `status.json`."
 )
 def test_damage_is_told(live: LiveLog, mount: Mounting) -> None:
     log = live.damage(2)
@@ -630,12 +633,12 @@ def test_damage_is_told(live: LiveLog, mount: Mounting) -> None:
     assert of_mount == {"topic": "t", "partition": 0, **found}
 
 
-@promise("Listing `offset` leaves the lost records out.")
+@promise("Listing `offset` omits the lost records.")
 def test_listing_around_damage(damaged: Path) -> None:
     assert os.listdir(damaged / "offset") == ["first", "last", "0", "1", "3", "4", "5"]
 
 
-@promise("A time is EIO when its first record may be among the damaged ones.")
+@promise("A time is EIO if its first record may be among the damaged ones.")
 def test_times_around_damage(damaged: Path, live: LiveLog) -> None:
     times = damaged / "time"
     first = 1_526_384_718_000

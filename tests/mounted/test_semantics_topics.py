@@ -86,7 +86,7 @@ def closing(path: Path, text: str, flags: int = os.O_TRUNC) -> int:
 
 
 @promise(
-    "`mkdir T` makes a topic with the partition 0; a name that no topic can have is EINVAL, and one"
+    "`mkdir T` creates a topic with partition 0; a name that no topic can have is EINVAL, and one"
     " that differs from another topic's only in `.` and `_` is EEXIST."
 )
 def test_mkdir_of_a_topic(data: Path, shared: Mount, topic: Path) -> None:
@@ -109,8 +109,8 @@ def test_mkdir_of_a_topic(data: Path, shared: Mount, topic: Path) -> None:
 
 
 @promise(
-    "`mkdir T/N` makes the topic's next partition; any other number is EINVAL, one that is there"
-    " EEXIST, and a name that is no number EPERM."
+    "`mkdir T/N` creates the topic's next partition; any other number is EINVAL, an existing one"
+    " EEXIST, and a name that is not a number EPERM."
 )
 def test_mkdir_of_a_partition(data: Path, topic: Path) -> None:
     os.mkdir(topic / "1")
@@ -127,8 +127,8 @@ def test_mkdir_of_a_partition(data: Path, topic: Path) -> None:
 
 
 @promise(
-    "`rmdir T` deletes a topic, and it is gone at once for every process; while a partition of it"
-    " has a record, an open transaction or damage, it is ENOTEMPTY."
+    "`rmdir T` deletes a topic, and it disappears at once for every process; while a partition of"
+    " it has a record, an open transaction or damage, it is ENOTEMPTY."
 )
 def test_rmdir_of_a_topic(data: Path, shared: Mount, topic: Path) -> None:
     assert errno_of(os.rmdir, topic) == errno.ENOTEMPTY
@@ -173,8 +173,8 @@ def test_rmdir_leaves_what_nobody_sees(tmp_path: Path, mount: Mounting) -> None:
 
 
 @promise(
-    "What is appended while a topic is removed is never lost: either the topic stays, or the append"
-    " is refused."
+    "What is appended while a topic is removed is never lost: either the topic is kept, or the"
+    " append is refused."
 )
 def test_rmdir_races_with_appends(shared: Mount) -> None:
     point = shared.point
@@ -214,10 +214,10 @@ def test_rmdir_races_with_appends(shared: Mount) -> None:
 
 
 @promise(
-    "A topic that was removed and is made again is new: it has none of the old one's records and"
-    " settings. In the old one's directory, where a program still has it open, every name is ENOENT"
-    " or ESTALE; one that another program uses at that moment may be found for as long as the"
-    " kernel keeps names."
+    "A topic that was removed and is created again is new: it has none of the old one's records"
+    " and configs. In the old one's directory, if a program still has it open, every name is"
+    " ENOENT or ESTALE; a name that another program uses at that moment may be found for as long"
+    " as the kernel caches names."
 )
 def test_a_topic_made_again(topic: Path) -> None:
     """The kernel returns ENOENT by itself for names in a directory that was removed by rmdir(2). If
@@ -249,8 +249,8 @@ def test_a_topic_made_again(topic: Path) -> None:
 
 
 @promise(
-    "Neither `.kafkafs` nor `__cluster_metadata` can be removed, nothing can be made in them, and"
-    " their `config.properties` stay as they are: EPERM."
+    "Neither `.kafkafs` nor `__cluster_metadata` can be removed, nothing can be created in them,"
+    " and their `config.properties` cannot be changed: EPERM."
 )
 def test_what_is_not_for_changing(writable_corpus: Callable[[str], Path], mount: Mounting) -> None:
     point = mount(writable_corpus("kafka43-clean"), "writable").point
@@ -276,8 +276,8 @@ def test_what_is_not_for_changing(writable_corpus: Callable[[str], Path], mount:
 
 
 @promise(
-    "`config.properties` can be written in place: what is in it when a program closes it, or calls"
-    " fsync, are the topic's settings from then on."
+    "`config.properties` can be written in place: its content when a program closes it, or calls"
+    " fsync, becomes the topic's configs."
 )
 def test_written_in_place(data: Path, topic: Path) -> None:
     path = topic / "config.properties"
@@ -303,8 +303,8 @@ def test_written_in_place(data: Path, topic: Path) -> None:
 
 
 @promise(
-    "It is read as Java reads `.properties`; of a name given twice the last counts, and comments"
-    " are not kept."
+    "It is read as Java reads `.properties`; the last of several lines with the same name counts,"
+    " and comments are not kept."
 )
 def test_the_form(data: Path, topic: Path) -> None:
     path = topic / "config.properties"
@@ -317,8 +317,8 @@ def test_the_form(data: Path, topic: Path) -> None:
 
 
 @promise(
-    "A setting that no topic has, a value that Kafka would refuse, settings that contradict each"
-    " other and a line without a value are EINVAL at close and fsync; then nothing is changed, and"
+    "A config that no topic has, a value that Kafka would reject, configs that contradict each"
+    " other and a line without a value are EINVAL at close and fsync; nothing is changed then, and"
     " the mount's log names topic, line and reason."
 )
 def test_what_is_refused(data: Path, shared: Mount, topic: Path) -> None:
@@ -361,12 +361,12 @@ def test_what_is_refused(data: Path, shared: Mount, topic: Path) -> None:
 
 
 @promise(
-    "A line that says what counts already changes nothing, wherever that comes from; what differs"
-    " becomes the topic's own setting in `kafkafs.topics`.",
-    "Taking a line out takes the topic's own setting back: then `-c`, the cluster's metadata or"
-    " Kafka's default counts, and where one of the first two has a value the line is there again.",
+    "A line with the value that is in effect already changes nothing, whatever its source; any"
+    " other value becomes the topic's own config in `kafkafs.topics`.",
+    "Removing a line removes the topic's own config: `-c`, the cluster's metadata or Kafka's"
+    " default takes effect, and if one of the first two has a value, the line reappears.",
     "What was given with `-c` under the topic's name for it cannot get another value while the"
-    " mount lasts: EINVAL.",
+    " mount exists: EINVAL.",
 )
 def test_where_settings_come_from(writable_corpus: Callable[[str], Path], mount: Mounting) -> None:
     data = writable_corpus("kafka43-clean")
@@ -402,8 +402,8 @@ def test_where_settings_come_from(writable_corpus: Callable[[str], Path], mount:
 
 
 @promise(
-    "What was written and is not closed yet everybody reads as it was written; after the close the"
-    " file is as 8.3 says, and the size in `stat` is always exact."
+    "What was written and is not closed yet is read by everybody as it was written; after the"
+    " close, the file is as in 8.3, and the size in `stat` is always exact."
 )
 def test_while_it_is_open(topic: Path) -> None:
     path = topic / "config.properties"
@@ -426,7 +426,7 @@ def test_while_it_is_open(topic: Path) -> None:
     assert path.stat().st_size == len(expected)
 
 
-@promise("That it was emptied and nothing written counts when the last writer has closed it.")
+@promise("A truncation without a write takes effect when the last writer has closed the file.")
 def test_emptied(data: Path, topic: Path) -> None:
     path = topic / "config.properties"
     fd = os.open(path, os.O_WRONLY | os.O_TRUNC)
@@ -439,8 +439,8 @@ def test_emptied(data: Path, topic: Path) -> None:
 
 
 @promise(
-    "Another file can be renamed onto it, and is then as though written and closed; where that is"
-    " EINVAL both files stay as they were."
+    "Another file can be renamed onto it, which has the same effect as writing and closing it; if"
+    " that is EINVAL, both files are unchanged."
 )
 def test_replaced(data: Path, shared: Mount, topic: Path, other: Path) -> None:
     path = topic / "config.properties"
@@ -463,8 +463,8 @@ def test_replaced(data: Path, shared: Mount, topic: Path, other: Path) -> None:
 
 
 @promise(
-    "It can be removed and renamed, as editors and `install` do before they make it anew; that"
-    " changes no setting, and the name is ENOENT until it is made, for a second at most."
+    "It can be removed and renamed, as editors and `install` do before they create it again; that"
+    " changes no config, and the name is ENOENT until it is created, for a second at most."
 )
 def test_removed(data: Path, topic: Path) -> None:
     path = topic / "config.properties"
@@ -487,7 +487,7 @@ def test_removed(data: Path, topic: Path) -> None:
     assert sorted(os.listdir(path.parent)) == ["0", "config.properties"]
 
 
-@promise("Its mode and its modification time can be set, and last as long as the mount.")
+@promise("Its mode and its modification time can be set, and are kept as long as the mount exists.")
 def test_mode_and_time(topic: Path) -> None:
     path = topic / "config.properties"
     assert stat.S_IMODE(path.stat().st_mode) == 0o644
@@ -503,9 +503,9 @@ def test_mode_and_time(topic: Path) -> None:
 
 
 @promise(
-    "Programs can make files of their own beside it, as editors do: they are in memory, are listed,"
-    " can be read, written and cut anywhere, have modes and times, can be renamed, and are gone"
-    " when they are removed and closed, or the mount ends."
+    "Programs can create files of their own beside it, as editors do: these are in memory, are"
+    " listed, can be read, written and truncated anywhere, have modes and times, can be renamed,"
+    " and disappear when they are removed and closed, or when the mount ends."
 )
 def test_files_of_editors(data: Path, topic: Path, other: Path) -> None:
     before = sorted(os.listdir(data)), sorted(os.listdir(data / f"{topic.name}-0"))
@@ -536,8 +536,9 @@ def test_files_of_editors(data: Path, topic: Path, other: Path) -> None:
 
 
 @promise(
-    "Such a file has 1 MiB at most, else EFBIG; there are at most 32 in a topic and 16 MiB in all,"
-    " each counting for 4 KiB at least, else ENOSPC; and while there is one `rmdir T` is ENOTEMPTY."
+    "Such a file has at most 1 MiB, otherwise EFBIG; there are at most 32 in a topic and 16 MiB in"
+    " total, each counted as at least 4 KiB, otherwise ENOSPC; and while there is one, `rmdir T`"
+    " is ENOTEMPTY."
 )
 def test_files_of_editors_are_bounded(tmp_path: Path, mount: Mounting) -> None:
     mounted, mib = mount(_made(tmp_path / "data", "t", "other"), "writable"), bytes(1 << 20)
@@ -572,8 +573,8 @@ def test_files_of_editors_are_bounded(tmp_path: Path, mount: Mounting) -> None:
 
 
 @promise(
-    "No such file has a name of digits only, which is kept for a partition, and none is made in"
-    " another directory: EPERM."
+    "No such file has a name that consists of digits, which is reserved for a partition, and none"
+    " can be created in another directory: EPERM."
 )
 def test_where_no_files_are_made(shared: Mount, topic: Path) -> None:
     point = shared.point
@@ -591,9 +592,9 @@ def test_where_no_files_are_made(shared: Mount, topic: Path) -> None:
 
 
 @promise(
-    "Symbolic links, hard links and devices cannot be made, and topics and what is in their"
-    " directories have no other owner than all else: EPERM; extended attributes cannot be set:"
-    " ENOTSUP."
+    "Symbolic links, hard links and devices cannot be created, and topics and the files in their"
+    " directories cannot have another owner than everything else: EPERM; extended attributes"
+    " cannot be set: ENOTSUP."
 )
 def test_links_devices_owners_attributes(shared: Mount, topic: Path) -> None:
     (topic / "x").touch()
@@ -696,9 +697,9 @@ def test_topics_come_and_go_under_many_processes(tmp_path: Path, mount: Mounting
 
 
 @promise(
-    "In the directories of a KRaft cluster `mkdir` makes neither a topic nor a partition that the"
-    " cluster does not know: EPERM, and the reason is in the log. With `-o unregistered` it does."
-    " So does `create-topic` of `.kafkafs/control`, if its field `unregistered` is true."
+    "In the directories of a KRaft cluster, `mkdir` creates neither a topic nor a partition that"
+    " the cluster does not know: EPERM, and the reason is in the log. With `-o unregistered` it"
+    " does. So does `create-topic` of `.kafkafs/control`, if its field `unregistered` is true."
 )
 def test_a_cluster_that_does_not_know_the_topic(
     writable_corpus: Callable[[str], Path], mount: Mounting
@@ -734,7 +735,7 @@ def test_a_cluster_that_does_not_know_the_topic(
 
 @promise(
     "A stray can be read under the name of its directory, as a topic with that one partition; it"
-    " is found by name and not listed."
+    " can be opened by name but is not listed."
 )
 def test_a_stray(writable_corpus: Callable[[str], Path], mount: Mounting) -> None:
     data = writable_corpus("kafka43-clean")

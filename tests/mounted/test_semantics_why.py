@@ -44,8 +44,8 @@ def why(point: Path, topic: str = "t") -> Any:
 
 @promise(
     "`why.json` in a partition is a JSON object that names for each segment the rule by which"
-    " retention deletes it now, or what holds it, and when or after how many more bytes a rule"
-    " would take it."
+    " retention deletes it now, or what retains it, and when or after how many more bytes a rule"
+    " would delete it."
 )
 def test_retention(tmp_path: Path, mount: Mounting) -> None:
     first, _ = write(
@@ -66,9 +66,9 @@ def test_retention(tmp_path: Path, mount: Mounting) -> None:
 
 
 @promise(
-    "Where `cleanup.policy` has compact it says of each segment whether it was cleaned, can be"
-    " cleaned, or is kept from it: as the active one, as too young and until when, or by an open"
-    " transaction and whose."
+    'If `cleanup.policy` includes "compact", it says of each segment whether it was cleaned, can'
+    " be cleaned, or is held back: as the active segment, as too young and until when, or by an"
+    " open transaction and of which producer."
 )
 def test_compaction(tmp_path: Path, mount: Mounting) -> None:
     lag = int(3.5 * HOUR_MS)
@@ -85,8 +85,8 @@ def test_compaction(tmp_path: Path, mount: Mounting) -> None:
 
 
 @promise(
-    "There it names the dirty ratio, the one that a cleaning needs, and for each segment the time"
-    " from when on a cleaning deletes the next of its tombstones and transaction markers."
+    "It then also names the dirty ratio, the ratio that cleaning requires, and for each segment"
+    " the time from which cleaning deletes the next of its tombstones and transaction markers."
 )
 def test_ratio_and_tombstones(corpus: Callable[[str], Path], mount: Mounting) -> None:
     found = why(mount(corpus("compact-before2")).point, "cmp-tomb")
@@ -99,7 +99,7 @@ def test_ratio_and_tombstones(corpus: Callable[[str], Path], mount: Mounting) ->
     assert None in goes
 
 
-@promise("A segment that a cleaner has made but not yet put in place is marked as being written.")
+@promise("A segment that a cleaner has made but not yet swapped in is marked as being written.")
 def test_being_written(tmp_path: Path, mount: Mounting) -> None:
     write(tmp_path / "data", cleanup_policy="compact")
     (tmp_path / "data" / "t-0" / f"{0:020}.log.cleaned").write_bytes(b"half a batch")

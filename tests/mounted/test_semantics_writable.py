@@ -34,8 +34,8 @@ def data(tmp_path: Path) -> Path:
 
 
 @promise(
-    "A writable mount holds the log directories as a broker does: where somebody else holds one it"
-    " is refused, and while it lasts it refuses them."
+    "A writable mount locks the log directories as a broker does: if another process holds one of"
+    " them, the mount is refused, and while it exists, it refuses other processes."
 )
 def test_it_holds_the_directories(data: Path, mount: Mounting) -> None:
     with (
@@ -51,8 +51,8 @@ def test_it_holds_the_directories(data: Path, mount: Mounting) -> None:
 
 
 @promise(
-    "A log directory that was not closed in good order is recovered as a broker would before the"
-    " mount answers."
+    "A log directory that was not closed cleanly is recovered as a broker would before the mount"
+    " is ready."
 )
 def test_recovery(data: Path, mount: Mounting) -> None:
     log = data / "t-0" / f"{0:020}.log"
@@ -65,8 +65,8 @@ def test_recovery(data: Path, mount: Mounting) -> None:
 
 
 @promise(
-    "Directories have mode 0755 and records 0444; the kernel refuses others than the owner as those"
-    " modes say."
+    "Directories have mode 0755 and records 0444; the kernel denies users other than the owner"
+    " what those modes deny."
 )
 def test_modes(data: Path, mount: Mounting) -> None:
     point = mount(data, "writable,allow_other").point
@@ -85,8 +85,8 @@ def test_modes(data: Path, mount: Mounting) -> None:
 
 
 @promise(
-    "What would change or remove a record in the midst of a log, or what is made from the log, is"
-    " EPERM, and the mount's log says why."
+    "What would change or remove a record in the middle of a log, or a file computed from the log,"
+    " is EPERM, and the mount's log says why."
 )
 def test_history_stays(data: Path, mount: Mounting) -> None:
     mounted = mount(data, "writable")
@@ -117,8 +117,8 @@ def test_history_stays(data: Path, mount: Mounting) -> None:
 
 
 @promise(
-    "What was removed, appended or made through the mount is seen so by every process as soon as"
-    " the call has returned, also by those that had looked before."
+    "What was removed, appended or created through the mount is visible to every process as soon"
+    " as the call has returned, also to those that had looked before."
 )
 def test_at_once(data: Path, mount: Mounting) -> None:
     point = mount(data, "writable").point
@@ -143,9 +143,9 @@ def test_at_once(data: Path, mount: Mounting) -> None:
 
 
 @promise(
-    "Without the option `maintain` nothing deletes records or files that nobody has named:"
+    "Without the option `maintain`, nothing deletes records or files that nobody has named:"
     " retention and the cleaner do not run by themselves, and what other processes have left, such"
-    " as `.deleted` and `.cleaned` files, stays as it is. `status.json` says so of each task."
+    " as `.deleted` and `.cleaned` files, is kept. `status.json` says so of each task."
 )
 def test_nothing_is_deleted_by_itself(tmp_path: Path, mount: Mounting) -> None:
     data = old_and_keyed(tmp_path)
@@ -173,10 +173,10 @@ def test_nothing_is_deleted_by_itself(tmp_path: Path, mount: Mounting) -> None:
 
 
 @promise(
-    "With the option `maintain` (`--maintain`), as in a broker, retention and the cleaner run as"
-    " long as the mount lasts, and what other processes have left is removed after"
-    " `file.delete.delay.ms`; stray partitions stay. Flushing, checkpoints and the removal of what"
-    " was deleted through the mount run on every writable mount."
+    "With the option `maintain` (`--maintain`), retention and the cleaner run as in a broker as"
+    " long as the mount exists, and what other processes have left is removed after"
+    " `file.delete.delay.ms`; stray partitions are kept. Flushing, checkpoints and the removal of"
+    " what was deleted through the mount run on every writable mount."
 )
 def test_background_tasks(tmp_path: Path, mount: Mounting) -> None:
     data = old_and_keyed(tmp_path)
@@ -221,9 +221,7 @@ def old_and_keyed(tmp_path: Path) -> Path:
     return data
 
 
-@promise(
-    "The option `rw` makes nothing writable: mount(8) gives it where nobody asked for anything."
-)
+@promise("The option `rw` makes nothing writable: mount(8) passes it even if nobody requested it.")
 def test_rw_alone(data: Path, mount: Mounting) -> None:
     point = mount(data, "rw").point
     assert errno_of(os.unlink, point / "t/0/offset/3") == errno.EROFS
@@ -233,10 +231,10 @@ def test_rw_alone(data: Path, mount: Mounting) -> None:
 
 @pytest.mark.parametrize("name", ["kafka43-clean", "kafka28"])
 @promise(
-    "By itself a writable mount without `maintain` changes, of log directories that were closed in"
-    " good order, only `.lock`, `.kafka_cleanshutdown` and the `…-checkpoint` files, and in"
-    " partitions `leader-epoch-checkpoint` and snapshots, where a broker left none or one too many;"
-    " after a crash also what recovery cuts and makes again."
+    "By itself, a writable mount without `maintain` changes, in log directories that were closed"
+    " cleanly, only `.lock`, `.kafka_cleanshutdown` and the `…-checkpoint` files, and in"
+    " partitions `leader-epoch-checkpoint` and snapshots, where a broker left none or one too"
+    " many; after a crash also what recovery truncates and rebuilds."
 )
 def test_opening_changes_little(
     writable_corpus: Callable[[str], Path], mount: Mounting, name: str

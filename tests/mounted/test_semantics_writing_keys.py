@@ -39,11 +39,11 @@ def pairs(data: Path, topic: str = "c") -> list[Pair]:
 
 
 @promise(
-    "On a writable mount the files in `key` have mode 0644 and inode numbers of their own, and any"
-    " name of a key can be made there.",
+    "On a writable mount, the files in `key` have mode 0644 and inode numbers of their own, and"
+    " any name of a key can be created there.",
     "What was written to `key/K` is appended when the file is closed, as a record with the key K,"
-    " the file's bytes as its value, byte for byte, and the present time; `echo v` writes a line"
-    " break, too.",
+    " the file's bytes as its value, byte for byte, and the current time; `echo v` also writes a"
+    " line end.",
 )
 def test_writing(data: Path, mount: Mounting) -> None:
     point = mount(data, "writable").point / "c/0"
@@ -65,8 +65,8 @@ def test_writing(data: Path, mount: Mounting) -> None:
 
 
 @promise(
-    "A file that is opened with O_TRUNC, or made, begins empty; otherwise it begins with the"
-    " present value, and `>>` appends to that."
+    "A file that is opened with O_TRUNC, or created, is empty at first; otherwise it begins with"
+    " the current value, and `>>` appends to that."
 )
 def test_what_a_file_begins_with(data: Path, mount: Mounting) -> None:
     key = mount(data, "writable").point / "c/0/key/K"
@@ -85,9 +85,9 @@ def test_what_a_file_begins_with(data: Path, mount: Mounting) -> None:
 
 @promise(
     "Each close of a descriptor appends one record if anything was written or truncated since the"
-    " last one, and none if not.",
-    "All open files of a key share one content; reading through a file opened for writing shows it,"
-    " and `key/K` opened for reading only shows the latest record.",
+    " last one, and none otherwise.",
+    "All open files of a key share one content; reading through a file opened for writing shows"
+    " it, and `key/K` opened only for reading shows the latest record.",
 )
 def test_descriptors(data: Path, mount: Mounting) -> None:
     key = mount(data, "writable").point / "c/0/key/K"
@@ -117,9 +117,9 @@ def test_descriptors(data: Path, mount: Mounting) -> None:
 
 
 @promise(
-    "A file that was only made or emptied, and not written, becomes a record with an empty value"
-    " when it is closed by the last program that had it open so, perhaps a moment after close(2)"
-    " has returned."
+    "A file that was only created or truncated, and not written, becomes a record with an empty"
+    " value when the last program that had it open in this way closes it, perhaps a moment after"
+    " close(2) has returned."
 )
 def test_empty_values(data: Path, mount: Mounting) -> None:
     keys = mount(data, "writable").point / "c/0/key"
@@ -135,8 +135,8 @@ def test_empty_values(data: Path, mount: Mounting) -> None:
 
 
 @promise(
-    "`rm key/K` appends a tombstone, also where the topic is not compacted; it is ENOENT where the"
-    " key has no value."
+    "`rm key/K` appends a tombstone, also if the topic is not compacted; it is ENOENT if the key"
+    " has no value."
 )
 @pytest.mark.parametrize("topic", ["c", "t"])
 def test_removing(data: Path, mount: Mounting, topic: str) -> None:
@@ -158,7 +158,7 @@ def test_removing(data: Path, mount: Mounting, topic: str) -> None:
 
 @promise(
     "A value larger than `max.message.bytes` is EFBIG at the write or at the close; nothing of it"
-    " is appended, and the key keeps the value that it had."
+    " is appended, and the key keeps its previous value."
 )
 def test_large_values(data: Path, mount: Mounting) -> None:
     key = mount(data, "writable").point / "small/0/key/K"
@@ -177,7 +177,7 @@ def test_large_values(data: Path, mount: Mounting) -> None:
     assert key.stat().st_size == 5
 
 
-@promise("On a full disk close(2) is ENOSPC, and the key keeps the value that it had.")
+@promise("On a full disk, close(2) is ENOSPC, and the key keeps its previous value.")
 def test_a_full_disk(tmp_path: Path) -> None:
     disk, place = tmp_path / "disk", tmp_path / "place"
     disk.mkdir()
@@ -205,7 +205,7 @@ def test_a_full_disk(tmp_path: Path) -> None:
         subprocess.run(["umount", disk], check=True)
 
 
-@promise("fsync(2) makes what was written a record, and that durable.")
+@promise("fsync(2) makes a record of what was written, and makes it durable.")
 def test_fsync(data: Path, mount: Mounting) -> None:
     key = mount(data, "writable").point / "c/0/key/K"
     file = os.open(key, os.O_WRONLY | os.O_CREAT)
@@ -219,8 +219,8 @@ def test_fsync(data: Path, mount: Mounting) -> None:
 
 
 @promise(
-    "Names are those of section 14: `%XX` stands for any byte, `%` is the empty key; a name that is"
-    " none of a key, or an unknown one that was cut, cannot be made: EINVAL."
+    "Names are those of section 14: `%XX` stands for any byte, and `%` is the empty key; a name"
+    " that is not that of a key, or an unknown name that was truncated, cannot be created: EINVAL."
 )
 def test_names(data: Path, mount: Mounting) -> None:
     daemon = mount(data, "writable")
@@ -249,8 +249,8 @@ def test_names(data: Path, mount: Mounting) -> None:
 
 
 @promise(
-    "cp and mv bring files from other file systems with any bytes; modes, owners and times that"
-    " they set are taken and forgotten; renaming inside `key` is EPERM."
+    "cp and mv copy files with any bytes from other filesystems; modes, owners and times that they"
+    " set are accepted and ignored; renaming inside `key` is EPERM."
 )
 def test_tools(data: Path, mount: Mounting, tmp_path: Path) -> None:
     keys = mount(data, "writable").point / "c/0/key"

@@ -144,9 +144,9 @@ def mount(live: LiveLog, hold: Path, tmp_path: Path) -> Iterator[Callable[[], Mo
 
 
 @promise(
-    "A program that stops at a bound which `stat` reported has all of the stream or has met an"
-    " error: where the stream goes on, the read that reaches the bound is EIO, and from then on the"
-    " name leads to another inode with a larger bound."
+    "A program that stops at a bound reported by `stat` has read all of the stream or has received"
+    " an error: if the stream continues, the read that reaches the bound is EIO, and from then on"
+    " the name leads to another inode with a larger bound."
 )
 def test_samples_that_mislead(live: LiveLog, mount: Callable[[], Mount], tmp_path: Path) -> None:
     live.append_misleading()
@@ -171,8 +171,9 @@ def test_samples_that_mislead(live: LiveLog, mount: Callable[[], Mount], tmp_pat
 
 @pytest.mark.slow
 @promise(
-    "Of a stream whose size is not known `cat`, `head` and `jq` get the first bytes at once, and"
-    " programs that read to the end all of them; programs that trust sizes give all bytes or fail."
+    "Of a stream whose size is unknown, `cat`, `head` and `jq` get the first bytes at once, and"
+    " programs that read to the end get all of them; programs that rely on sizes get all bytes or"
+    " fail."
 )
 def test_while_the_size_is_sought(
     live: LiveLog, mount: Callable[[], Mount], hold: Path, tmp_path: Path
@@ -218,7 +219,7 @@ def await_size(path: Path) -> None:
 
 @pytest.mark.slow
 @promise(
-    "Damage ends every program that comes to it with an error, also one that maps the stream or has"
+    "Damage ends every program that reaches it with an error, also one that maps the stream or has"
     " the kernel copy it."
 )
 def test_damage_that_was_not_known_when_the_stream_was_opened(
@@ -247,7 +248,7 @@ def test_damage_that_was_not_known_when_the_stream_was_opened(
 
 
 @promise(
-    "The size of a dump is exact if the dump has 1 MiB at most; that of a longer one is a bound as"
+    "The size of a dump is exact if the dump has at most 1 MiB; that of a longer one is a bound as"
     " in 6.13 and 6.14."
 )
 def test_sizes_of_dumps(live: LiveLog, mount: Callable[[], Mount], tmp_path: Path) -> None:

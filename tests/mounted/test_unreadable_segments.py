@@ -1,0 +1,124 @@
+"""A segment of which no byte can be read: every program that reads past it meets an error.
+
+The first and the last segment matter most: nothing readable lies before or after their damage.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from kafkafs.cli.main import cli
+from tests.mounted.conftest import Mounting
+from tests.mounted.live import LiveLog
+
+pytestmark = pytest.mark.mounted
+
+
+def _garbage(path: Path) -> None:
+    path.write_bytes(b"\xa5" * path.stat().st_size)
+
+
+def _link(path: Path) -> None:
+    path.rename(path.parent.parent / path.name)
+    path.symlink_to(path.parent.parent / path.name)
+
+
+def _fifo(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+def _device(path: Path) -> None:
+    path.unlink()
+    os.mknod(path, 0o600 | 0o020000, os.makedev(1, 3))
+
+
+def _directory(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+REPLACE: dict[str, Callable[[Path], None]] = {
+    "garbage": _garbage,
+    "link": _link,
+    "FIFO": _fifo,
+    "device": _device,
+    "directory": _directory,
+}
+STREAMS = ("values", "keys", "records.jsonl", "records.arrow")
+READERS: dict[str, Callable[[Path], bytes]] = {
+    "read": Path.read_bytes,
+    "copy": lambda path: Path(shutil.copy(path, path.parents[3] / "copy")).read_bytes(),
+    "pieces": lambda path: b"".join(iter(_in_pieces(path).__next__, b"")),
+}
+
+
+def _in_pieces(path: Path):  # type: ignore[no-untyped-def]
+    with path.open("rb", buffering=0) as file:
+        while data := file.read(7):
+            yield data
+    yield b""
+
+
+@pytest.fixture(params=REPLACE)
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.mark.parametrize("base_offset", [0, 2, 4])
+def test_no_reader_of_a_stream_takes_a_part_for_the_whole(
+    mount: Mounting, live: LiveLog, kind: str, base_offset: int
+) -> None:
+    REPLACE[kind](live.log(base_offset))
+    partition = mount(live.directory).point / "t/0"
+    for name in STREAMS:
+        for reader in READERS.values():
+            with pytest.raises(OSError, match="Input/output error"):
+                reader(partition / name)
+
+
+@pytest.mark.parametrize("base_offset", [0, 2, 4])
+def test_the_command_line_fails_too(live: LiveLog, kind: str, base_offset: int) -> None:
+    REPLACE[kind](live.log(base_offset))
+    for name in STREAMS:
+        result = CliRunner().invoke(cli, ["cat", str(live.directory), f"t/0/{name}"])
+        assert result.exit_code == 1
+        assert live.log(base_offset).name in result.stderr
+
+
+def test_a_log_of_one_segment(mount: Mounting, live: LiveLog, kind: str) -> None:
+    for base_offset in (0, 2):
+        for file in live.partition.glob(f"{base_offset:020}.*"):
+            file.unlink()
+    REPLACE[kind](live.log(4))
+    partition = mount(live.directory).point / "t/0"
+    for name in STREAMS:
+        with pytest.raises(OSError, match="Input/output error"):
+            (partition / name).read_bytes()
+
+
+def test_damage_that_appears_at_the_end_of_a_measured_log(
+    mount: Mounting, live: LiveLog
+) -> None:
+    """The last part ends at the same offset as before; it is measured again all the same."""
+    values = mount(live.directory).point / "t/0/values"
+    whole = values.read_bytes()
+    with live.active().open("ab") as file:
+        file.write(b"\xa5" * 100)
+
+    def read() -> bytes:
+        data = b""
+        with values.open("rb", buffering=0) as file:
+            while part := file.read(4096):
+                data += part
+        return data
+
+    with pytest.raises(OSError, match="Input/output error"):
+        read()
+    assert whole == b"".join(b"value %d\n" % offset for offset in range(live.end))
