@@ -12,7 +12,7 @@ from kafkafs.storage.clock import SystemClock
 from kafkafs.storage.config.kafka import broker_config
 from kafkafs.storage.errors import SegmentGone, UnknownPartition
 from kafkafs.storage.format.files.names import TopicPartition
-from kafkafs.storage.io.retry import look_again
+from kafkafs.storage.io.retry import retry_if_gone
 from kafkafs.storage.log.read.transactions import Isolation
 
 from .arrow import READ_COMMITTED, arrow_reader, undamaged
@@ -32,7 +32,7 @@ def compacted(engine: Engine, topic: str, partition: int, now_ms: int | None) ->
         return Compacted(CompactedView(question, preview(question)))
 
     try:
-        return look_again(look)
+        return retry_if_gone(look)
     except SegmentGone:
         raise UnknownPartition(topic, partition) from None
 

@@ -8,10 +8,10 @@ from typing import Any, Protocol
 
 from kafkafs.storage.config.kafka import reader_config, texts
 from kafkafs.storage.errors import CorruptError, LogDirOffline, UnknownPartition
-from kafkafs.storage.io.retry import look_again
+from kafkafs.storage.io.retry import retry_if_gone
 from kafkafs.storage.log.read.log import Log
 from kafkafs.storage.log.read.view import View
-from kafkafs.storage.operations.why import Why, why
+from kafkafs.storage.operations.why import ExplainedPartition, explained
 from kafkafs.storage.segment.segment import Segment
 
 from ..catalog import Catalog
@@ -122,13 +122,13 @@ def partition_why(catalog: Catalog, partition: MountedPartition) -> bytes:
     """Returns `<topic>/<partition>/why.json`, which explains retention and compaction as of now."""
     key = (partition.topic, partition.number)
 
-    def look() -> Why:
+    def look() -> ExplainedPartition:
         view = partition.view()
         checkpoint = catalog.engine.partition_dir(*key).log_dir.cleaner_offsets.get(key)
         config = catalog.engine.topic_config(partition.topic).config
-        return why(view, config, checkpoint, catalog.clock.now_ms())
+        return explained(view, config, checkpoint, catalog.clock.now_ms())
 
-    return render.status(look_again(look).as_json())
+    return render.status(retry_if_gone(look).as_json())
 
 
 def mount_status(catalog: Catalog) -> bytes:
@@ -174,7 +174,7 @@ def _tasks(changes: Changes | None) -> list[dict[str, Any]]:
     return [status.as_json() for status in changes.engine.task_status()]
 
 
-def engine_settings(catalog: Catalog) -> dict[str, str]:
+def engine_configs(catalog: Catalog) -> dict[str, str]:
     """Returns the engine's reader configs and the configs given for this run."""
-    settings = catalog.engine.configs
-    return {**texts(reader_config(settings)), **settings}
+    configs = catalog.engine.configs
+    return {**texts(reader_config(configs)), **configs}

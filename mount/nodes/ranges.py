@@ -52,7 +52,7 @@ from .stream import ARROW_END, FIELDS, FORMATS, LinesSource, PartitionSource, ar
 if TYPE_CHECKING:  # pyarrow is large
     import pyarrow as pa
 
-    from kafkafs.storage.format.records.arrow import Most
+    from kafkafs.storage.format.records.arrow import TableLimits
 
 #: In listing order.
 NAMES: Final = {
@@ -254,7 +254,7 @@ class _Whole:
         self.partition.note_damage(error)
         raise fresh(error)
 
-    def tables(self, start: int, most: Most) -> Iterator[tuple[int, pa.Table]]:
+    def tables(self, start: int, most: TableLimits) -> Iterator[tuple[int, pa.Table]]:
         """Yields Arrow tables of the records, each with the offset of its first record. Raises
         CorruptError."""
         from kafkafs.storage.format.records.arrow import tables  # with pyarrow

@@ -27,7 +27,7 @@ from ..format.records.decoder import Decoder
 from ..format.records.rewrite import rewrite
 from ..io.durable import SyncFailed, WritableDirFd
 from ..segment.segment import Segment
-from .cleaned import CleanedSegment
+from .cleaned import CleanedSegment, discard_after
 from .offset_map import OffsetMap
 from .offset_map_builder import OffsetMapBuilder
 from .plan import LogToClean, SegmentToClean, group, segments_of
@@ -255,7 +255,7 @@ class Cleaning:
         try:
             return self._filter_into(newest, sink)
         except BaseException as error:
-            _discard(sink, error)
+            discard_after(error, sink.discard)
             raise
 
     def _filter_into(self, newest: LatestOffsets, sink: Sink) -> CleaningResult:
@@ -292,7 +292,7 @@ class Cleaning:
 
     def _read(self, segment: Segment) -> Iterator[Chunk]:
         is_shown = self._log.is_shown
-        chunks = read_chunks(segment, 0, self._limit, stay_good=is_shown, together=is_shown)
+        chunks = read_chunks(segment, 0, self._limit, stay_valid=is_shown, together=is_shown)
         for chunk in read_ahead(chunks) if is_shown else chunks:
             self._spend(chunk.nbytes)
             yield chunk
@@ -307,11 +307,3 @@ class Cleaning:
     def _pay(self, count: int) -> None:
         if self._throttle is not None:
             self._throttle.spend(count)
-
-
-def _discard(sink: Sink, error: BaseException) -> None:
-    """Discards the incomplete group; the original error is the one to report."""
-    try:
-        sink.discard()
-    except OSError as another:
-        error.add_note(f"also failed to remove the unfinished segment: {another}")

@@ -95,7 +95,7 @@ class OffsetMapBuilder:
         """Yields the chunks of the dirty part, and after each segment its last possible offset."""
         shown = self._log.is_shown
         for segment, start in zip(self._segments, self._starts, strict=True):
-            yield from read_chunks(segment, start, self._limit, stay_good=shown, together=shown)
+            yield from read_chunks(segment, start, self._limit, stay_valid=shown, together=shown)
             yield segment.next_base - 1  # the segment may end with a gap
 
     def _put(self, keys: _Keys) -> bool:

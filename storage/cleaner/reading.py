@@ -53,17 +53,17 @@ def read_chunks(
     max_batch_bytes: int,
     *,
     end: int | None = None,
-    stay_good: bool = False,
+    stay_valid: bool = False,
     together: bool = False,
 ) -> Generator[Chunk]:
     """Yields all batches of a segment from byte `position` to byte `end`, both batch boundaries, or
     to the end of the segment. Raises CorruptError if a batch is malformed or has a wrong checksum.
-    For `stay_good` and `together` see `read_runs`."""
+    For `stay_valid` and `together` see `read_runs`."""
     reached = segment.base_offset
     extent = extent_from(segment, position, max_batch_bytes)
     if end is not None:
         extent = replace(extent, end=end)
-    for run in read_runs(extent, stay_good=stay_good, together=together):
+    for run in read_runs(extent, stay_valid=stay_valid, together=together):
         if isinstance(run, Fault):
             raise fresh(run.error)
         _check_offsets(segment, run.table)

@@ -20,7 +20,7 @@ VANISHED: Final = 100
 _LONGEST_PAUSE: Final = 0.064
 
 
-def look_again(look: Callable[[], T]) -> T:
+def retry_if_gone(look: Callable[[], T]) -> T:
     """Returns what `look` returns. Calls it again each time a file vanishes under it; each call
     must take a new view of the log. Raises SegmentGone if one file vanished ATTEMPTS times or
     VANISHED files vanished in all, after an eighth of a second or after 6 s."""

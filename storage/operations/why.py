@@ -8,7 +8,7 @@ for a future time, and beside a live broker.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,10 +18,13 @@ from ..cleaner.plan import COMPACT, Bound, CleanPlan
 from ..config.kafka import TopicConfig
 from ..format.files.names import FileKind, FileState, parse_segment_file
 from ..io.disk import DirFd
+from ..io.retry import retry_if_gone
 from ..log.delete import retention
 from ..log.delete.retention import Outlook
 from ..log.read.lookup import find_batch
 from ..log.read.view import View
+from ..log_dirs.engine import Engine
+from .request import SILENT, PartitionFailed, Progress, present_ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +68,24 @@ class SegmentWhy:
 
 @dataclass(frozen=True, slots=True)
 class Why:
+    """Explains a partition's segments at `at_ms` (ms since 1970), None for now."""
+
+    topic: str
+    partition: int
+    at_ms: int | None = None
+
+    @property
+    def writes(self) -> bool:
+        return False
+
+    def check(self, engine: Engine) -> Sequence[PartitionFailed]:
+        """Raises UnknownTopic or UnknownPartition."""
+        engine.partition_dir(self.topic, self.partition)
+        return ()
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainedPartition:
     """A partition at `now_ms`. `plan` is None if `cleanup.policy` does not include compact."""
 
     view: View
@@ -93,7 +114,23 @@ class Why:
         }
 
 
-def why(view: View, config: TopicConfig, checkpoint: int | None, now_ms: int) -> Why:
+def why(engine: Engine, request: Why, progress: Progress = SILENT) -> Iterator[ExplainedPartition]:
+    """Yields what keeps each segment; see `explained`."""
+    topic, partition = request.topic, request.partition
+    now_ms = present_ms(engine) if request.at_ms is None else request.at_ms
+
+    def look() -> ExplainedPartition:
+        view = engine.log(topic, partition).view()
+        log_dir = engine.partition_dir(topic, partition).log_dir
+        checkpoint = log_dir.cleaner_offsets.get((topic, partition))
+        return explained(view, engine.topic_config(topic).config, checkpoint, now_ms)
+
+    yield retry_if_gone(look)
+
+
+def explained(
+    view: View, config: TopicConfig, checkpoint: int | None, now_ms: int
+) -> ExplainedPartition:
     """Returns what keeps each segment at `now_ms`. `checkpoint`: the partition's offset in the
     cleaner-offset-checkpoint, None if it has none.
 
@@ -110,7 +147,7 @@ def why(view: View, config: TopicConfig, checkpoint: int | None, now_ms: int) ->
     bounds = [segment.base_offset for segment in view.segments[1:]] + [view.end_offset]
     largest = [each.segment.largest_timestamp for each in outlooks]
     segments = tuple(map(SegmentWhy, bounds, largest, outlooks, standings))
-    return Why(view, config, now_ms, planned, transaction, segments)
+    return ExplainedPartition(view, config, now_ms, planned, transaction, segments)
 
 
 def _standings(

@@ -55,7 +55,7 @@ class Rebuild:
 
     def tables(self) -> Iterator[BatchTable]:
         """Yields the valid batches in order; each table is valid until the next is requested."""
-        for found in _sound_batches(self._extent):
+        for found in _valid_batches(self._extent):
             if isinstance(found, CorruptError):
                 self.fault = found
                 break
@@ -86,7 +86,7 @@ class Rebuild:
         return table
 
 
-def _sound_batches(extent: Extent) -> Iterator[BatchTable | CorruptError]:
+def _valid_batches(extent: Extent) -> Iterator[BatchTable | CorruptError]:
     """Yields the valid batches of an extent as tables, and the error if they end before it."""
     while extent.start < extent.end:
         fault: Fault | None = None

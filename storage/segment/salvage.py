@@ -64,7 +64,7 @@ def next_batch(extent: Extent, start: int, previous: int) -> int:
                 if effort.left < 0:
                     return end
                 header = _header(file, position + at)
-                if header is not None and is_sound(extent, header):
+                if header is not None and is_intact(extent, header):
                     return position + at
             at += 1
         # a header may straddle two chunks: read the last bytes again with the next one
@@ -107,11 +107,11 @@ def suspicion(
     successor = _header(extent.file, header.next_position)
     if successor is not None and _fits(extent, successor, header.last_offset):
         return None
-    if not is_sound(extent, header):
+    if not is_intact(extent, header):
         return _fault(extent, read_checksum_error(extent, header), header, before)
     if successor is None or not _fits(extent, successor, before):
         return None
-    if not is_sound(extent, successor) or not _is_misplaced(extent, header, before, successor):
+    if not is_intact(extent, successor) or not _is_misplaced(extent, header, before, successor):
         return None
     what = (
         f"batch {header.base_offset}-{header.last_offset} is followed by "
@@ -133,7 +133,7 @@ def _is_misplaced(extent: Extent, header: BatchHeader, before: int, successor: B
     return third is None or third.base_offset <= header.last_offset
 
 
-def is_sound(extent: Extent, header: BatchHeader) -> bool:
+def is_intact(extent: Extent, header: BatchHeader) -> bool:
     """Returns whether a batch is complete, has the checksum in its header, and does not exceed
     `max_batch_bytes`."""
     return header.size <= extent.max_batch_bytes and has_right_checksum(extent.file, header)
@@ -156,7 +156,7 @@ def has_right_checksum(file: OpenFile, header: BatchHeader) -> bool:
 
 
 def read_checksum_error(extent: Extent, header: BatchHeader) -> CorruptError:
-    """Returns the error of a batch that fails `is_sound`."""
+    """Returns the error of a batch that fails `is_intact`."""
     if header.size > extent.max_batch_bytes:
         return too_large(extent, header.position, header.size)
     data = memoryview(extent.file.read(header.position, header.size))

@@ -187,12 +187,12 @@ class SegmentWriter:
         """Converts the finished segment; its files are closed once they are synced."""
         unsynced = () if self._is_synced else _all(self._opened())
         largest = self.builder.largest.timestamp if self._files else None
-        self.let_go()
+        self.close_files()
         return StoredSegment(
             self.directory, self.base_offset, self.size, self._is_synced, largest, unsynced
         )
 
-    def let_go(self) -> None:
+    def close_files(self) -> None:
         """Closes the files as they are."""
         self._files = None
 

@@ -81,11 +81,11 @@ def read_runs(
     extent: Extent,
     run_bytes: int = RUN_BYTES,
     *,
-    stay_good: bool = False,
+    stay_valid: bool = False,
     together: bool = False,
 ) -> Generator[BatchRun | Fault]:
     """Yields all batches with their bytes, about ``run_bytes`` at a time, after verifying their
-    checksums. If ``stay_good`` is true, runs stay valid when the next is requested. ``together``:
+    checksums. If ``stay_valid`` is true, runs stay valid when the next is requested. ``together``:
     verify only the combined checksum of a run, which suffices for callers that only display it."""
     if isinstance(extent.file, NoFile):
         yield Fault(fresh(extent.file.error), extent.end)
@@ -96,7 +96,7 @@ def read_runs(
     room = BatchTable.empty(_RUN_ROWS)
     position, previous = extent.start, extent.previous
     while position < extent.end:
-        if stay_good:
+        if stay_valid:
             buffer, room = BUFFERS.acquire(piece), BatchTable.empty(_RUN_ROWS)
         elif piece > len(buffer):
             buffer = memoryview(bytearray(piece))

@@ -1,23 +1,23 @@
-"""Reading again while a broker takes files away."""
+"""Tests retries of a read while a broker removes files."""
 
 from __future__ import annotations
 
 import pytest
 
 from kafkafs.storage.errors import SegmentGone
-from kafkafs.storage.io.retry import ATTEMPTS, VANISHED, look_again
+from kafkafs.storage.io.retry import ATTEMPTS, VANISHED, retry_if_gone
 
 
 @pytest.fixture(autouse=True)
 def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """Those that were made, none of which takes time."""
+    """Records the sleeps between retries; they take no time."""
     made: list[float] = []
     monkeypatch.setattr("kafkafs.storage.io.retry.time.sleep", made.append)
     return made
 
 
 class Vanishing:
-    """A log of which a file is gone at each look, until none of `files` is left."""
+    """A read of a log that raises SegmentGone once for each of `files`, then succeeds."""
 
     def __init__(self, *files: str) -> None:
         self.files = list(files)
@@ -31,15 +31,15 @@ class Vanishing:
 
 
 def test_retention_that_deletes_one_segment_after_the_other(pauses: list[float]) -> None:
-    """Each look finds another one gone: that is progress, however many there are."""
+    """Each attempt misses another file, which counts as progress, however many there are."""
     segments = [f"{number}.log" for number in range(VANISHED - 1)]
-    assert look_again(Vanishing(*segments)) == VANISHED
+    assert retry_if_gone(Vanishing(*segments)) == VANISHED
     assert pauses[:4] == [0.002, 0.004, 0.008, 0.016]
     assert 5 < sum(pauses) < 7
 
 
 def test_a_file_that_is_swapped_again_and_again() -> None:
-    assert look_again(Vanishing(*["0.log"] * (ATTEMPTS - 1))) == ATTEMPTS
+    assert retry_if_gone(Vanishing(*["0.log"] * (ATTEMPTS - 1))) == ATTEMPTS
 
 
 @pytest.mark.parametrize(
@@ -53,5 +53,5 @@ def test_a_file_that_is_swapped_again_and_again() -> None:
 def test_what_never_ends_is_an_error(files: list[str], looks: int) -> None:
     look = Vanishing(*files)
     with pytest.raises(SegmentGone, match=r"\.log: the file was removed"):
-        look_again(look)
+        retry_if_gone(look)
     assert look.looks == looks

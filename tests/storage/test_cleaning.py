@@ -1,4 +1,4 @@
-"""A pass over a log: against a cleaner of lists and dicts, and what ends it early."""
+"""Tests cleaning passes: against a model of lists and dicts, and what aborts them."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ Pair = tuple[bytes | None, bytes | None]  # key and value
 
 @dataclass
 class Remembered:
-    """A sink that only remembers which offsets stay."""
+    """A sink that only records which offsets are retained."""
 
     kept: list[int] = field(default_factory=list)
     groups: list[list[int]] = field(default_factory=list)
@@ -77,7 +77,7 @@ def all_but_active(view: View, first_dirty: int = 0, **options: Any) -> LogToCle
 
 
 def write(directory: Path, batches: Sequence[Sequence[Pair]], segment_bytes: int = 200) -> View:
-    """The partition with these batches, one record an offset."""
+    """Writes a partition with these batches, one record per offset; returns its view."""
     made, offset = [], 0
     for pairs in batches:
         records = [SimpleRecord(NOW + offset, *pair) for pair in pairs]
@@ -100,7 +100,7 @@ BATCHES = st.lists(
 def model(
     records: Sequence[Plain], lasts: Sequence[int], first_dirty: int, end: int, capacity: int
 ) -> tuple[list[Plain], int]:
-    """What a pass leaves of the records of batches with these last offsets, and where it ends."""
+    """Returns the records that a pass retains, and where it ends; `lasts`: last offsets of batches."""
     newest: dict[bytes, int] = {}
     for record in records:
         if record.key is None or not first_dirty <= record.offset < end:
@@ -124,7 +124,7 @@ def model(
 def test_passes_keep_what_a_cleaner_of_lists_keeps(
     batches: list[list[Pair]], capacity: int, segment_bytes: int
 ) -> None:
-    """One after the other until all is clean: a full map ends a pass."""
+    """Runs passes until all is clean, as a full map ends a pass."""
     config = replace(CONFIG, internal_segment_bytes=segment_bytes)
     lasts = [last - 1 for last in accumulate(map(len, batches))]
     with TemporaryDirectory() as folder, replaced(Unsynced()):
@@ -184,7 +184,7 @@ def test_nothing_dirty_is_nothing_to_do(tmp_path: Path) -> None:
 
 
 def old_log(directory: Path, pairs: Sequence[Pair]) -> View:
-    """Messages of magic 1, two to a segment, the segments made a second one after the other."""
+    """Writes magic 1 messages, two per segment; each segment's mtime is a second after the last's."""
     made = [
         build_messages([SimpleRecord(NOW, *pair)], MessageFields(1, offset))
         for offset, pair in enumerate(pairs)
@@ -200,7 +200,7 @@ def test_tombstones_of_old_formats_go_by_the_age_of_what_was_cleaned_last(tmp_pa
     pairs = [(b"a", None), (b"b", None), (b"c", None), (b"d", None), (b"e", b""), (b"f", b"")] * 2
     view = old_log(tmp_path / "t-0", pairs[:7])
     assert [segment.base_offset for segment in view.segments] == [0, 2, 4, 6]
-    # Of the clean part, the first two segments, the last was written a second after the first.
+    # The clean part is the first two segments; the second was written a second after the first.
     for retention, kept in ((1000, [2, 3, 4, 5]), (1001, [1, 2, 3, 4, 5]), (0, [4, 5])):
         sink = Remembered()
         config = replace(CONFIG, delete_retention_ms=retention)
@@ -226,7 +226,7 @@ SMALL = replace(CONFIG, internal_segment_bytes=400)
 
 @pytest.fixture
 def sample(tmp_path: Path) -> View:
-    """A partition of some segments, two of which become one."""
+    """Writes a partition of several segments, two of which are merged into one."""
     return write(tmp_path / "t-0", SAMPLE)
 
 
@@ -238,7 +238,7 @@ def attempt(view: View, **options: Any) -> CleaningResult:
 @pytest.mark.parametrize("number", [0, 3])
 @pytest.mark.parametrize("first_dirty", [0, 60])
 def test_damage_ends_the_pass_and_is_named(sample: View, number: int, first_dirty: int) -> None:
-    """Wherever it is: in what was cleaned before, too."""
+    """Damage anywhere counts, also in the part that was cleaned before."""
     segment = sample.segments[number]
     data = bytearray(Path(segment.path).read_bytes())
     data[-1] ^= 1
@@ -254,7 +254,7 @@ def test_damage_ends_the_pass_and_is_named(sample: View, number: int, first_dirt
 
 
 def with_right_checksums(data: bytes) -> bytes:
-    """The same damage, made by somebody who knows how checksums are computed."""
+    """Returns the damaged data with valid checksums, as a malicious writer would produce it."""
     table, _ = scan(data, len(data), 0, BatchTable.empty(64), whole=True)
     fixed = bytearray(data)
     put_checksums(memoryview(fixed), table.select(table.column(b.MAGIC) == 2))
@@ -263,7 +263,7 @@ def with_right_checksums(data: bytes) -> bytes:
 
 @given(damaged_logs() | damaged_logs().map(with_right_checksums))
 def test_damage_of_any_kind_is_found_or_does_no_harm(data: bytes) -> None:
-    """The log is cleaned, or nothing is; nothing else is raised."""
+    """Either the whole log is cleaned or nothing changes; no other error is raised."""
     with TemporaryDirectory() as folder, replaced(Unsynced()):
         directory = Path(folder) / "t-0"
         directory.mkdir()
@@ -317,7 +317,7 @@ def test_a_file_that_became_shorter_is_damage(sample: View) -> None:
 def test_any_call_that_fails_leaves_all_as_it_was(
     tmp_path_factory: pytest.TempPathFactory, error: int
 ) -> None:
-    """In the first group; what was put in the place of others before stays so."""
+    """Fails in the first group; groups that were already swapped in would stay."""
     for number in range(1000):
         directory = tmp_path_factory.mktemp("full") / "t-0"
         view = write(directory, SAMPLE)
@@ -334,7 +334,7 @@ def test_any_call_that_fails_leaves_all_as_it_was(
             assert files(directory) == before
             assert number > 10
             return
-        else:  # removing the files has failed, which another pass or loading does again
+        else:  # removing the files has failed; another pass or loading the log repeats that
             assert "failed to remove" in caught.value.__notes__[0]
     raise AssertionError("it never worked")
 
@@ -364,7 +364,7 @@ def test_a_pass_can_be_called_off_at_any_time(sample: View) -> None:
 
 
 class Reached(Exception):
-    """A group is cleaned and would be put in the place of the others now."""
+    """Raised when a cleaned group would be swapped in."""
 
 
 def never(cleaned: CleanedSegment, old: Sequence[int]) -> None:
@@ -375,7 +375,7 @@ def never(cleaned: CleanedSegment, old: Sequence[int]) -> None:
 def test_after_an_exchange_that_may_have_begun_its_files_stay(
     sample: View, error: Exception
 ) -> None:
-    """Loading the partition needs them to tell what counts."""
+    """Loading the partition needs them to decide which segments count."""
 
     def exchange(cleaned: CleanedSegment, old: Sequence[int]) -> None:
         raise error
@@ -394,7 +394,7 @@ def test_what_was_exchanged_before_an_error_stays(sample: View) -> None:
     attempts: list[int] = []
 
     def check() -> None:
-        # Once the map is made.
+        # The offset map is complete here.
         attempts.append(1)
         if len(attempts) == len(sample.segments):
             damaged.write_bytes(damaged.read_bytes()[:-1] + b"?")
@@ -427,7 +427,7 @@ def test_a_throttle_waits_as_long_as_its_rate_demands() -> None:
 
     throttle = Throttle(1000, clock, wait)
     throttle.spend(5000)
-    assert not naps  # a rate over so little time would say nothing
+    assert not naps  # a rate over so short a time would mean nothing
     clock.advance(301)
     throttle.spend(1000)
     assert naps == [pytest.approx(5.699)]
@@ -446,7 +446,7 @@ def test_a_rate_at_which_nothing_would_be_read_is_refused(rate: float) -> None:
 
 
 def test_a_pass_keeps_to_the_rate(sample: View) -> None:
-    """Both what it reads and what it writes count."""
+    """Both bytes read and bytes written count."""
     clock = SetClock(NOW)
 
     def wait(seconds: float) -> None:
@@ -463,7 +463,7 @@ def test_a_pass_keeps_to_the_rate(sample: View) -> None:
 
 
 def headers(view: View, end: int) -> list[BatchHeader]:
-    """Of all batches of the segments below an offset."""
+    """Returns the headers of all batches in segments that start below an offset."""
     return [
         header
         for segment in view.segments
@@ -491,15 +491,15 @@ def test_reading_ahead_gives_the_same_and_ends_with_the_same_error(
     [segment] = open_view(tmp_path / "t-0").segments
     kept: list[Chunk] = []
     with pytest.raises(CorruptError, match="batch 25-25: crc"):
-        kept.extend(read_ahead(read_chunks(segment, 0, 1 << 20, stay_good=True)))
+        kept.extend(read_ahead(read_chunks(segment, 0, 1 << 20, stay_valid=True)))
     expected: list[tuple[int, bytes, list[list[int]]]] = []
     with pytest.raises(CorruptError, match="batch 25-25: crc"):
         expected.extend(map(copied, read_chunks(segment, 0, 1 << 20)))
-    # All of them are good, though others were read.
+    # All of them remain valid, although others were read in between.
     assert list(map(copied, kept)) == expected
     assert len(kept) > 5
-    # Who has enough leaves no thread behind.
-    assert next(read_ahead(read_chunks(segment, 0, 1 << 20, stay_good=True))).run.base == 0
+    # An abandoned reader leaves no thread behind.
+    assert next(read_ahead(read_chunks(segment, 0, 1 << 20, stay_valid=True))).run.base == 0
     gc.collect()
     assert not [each for each in threading.enumerate() if "ahead" in each.name]
 
@@ -514,8 +514,8 @@ STEPS = st.lists(
 
 
 def written_steps(steps: Sequence[tuple[int, str]], choose: Callable[[int], Pair]) -> list[bytes]:
-    """Batches of one record of each step: of a producer in its transaction or, -1, of none; or the
-    end of the producer's transaction. In the end all transactions are ended."""
+    """Returns a batch per step: one data record, or the end of a producer's transaction. Producer
+    -1 writes outside of transactions. All transactions are ended at the end."""
     made: list[bytes] = []
     sequences = dict.fromkeys(range(3), 0)
     for producer, what in (*steps, (0, "abort"), (1, "commit"), (2, "abort"), (-1, "data")):
@@ -541,8 +541,8 @@ def written_steps(steps: Sequence[tuple[int, str]], choose: Callable[[int], Pair
 def test_transactions_come_out_as_they_were(
     steps: list[tuple[int, str]], chance: Random, segment_bytes: int, capacity: int
 ) -> None:
-    """Pass after pass, as horizons come: the newest committed record of each key is what it was,
-    no other record changes, moves or appears, and at last only markers of data are left."""
+    """Runs passes as delete horizons expire. The newest committed record of each key stays as it
+    was, no other record changes, moves or appears, and at last only markers of data are left."""
 
     def choose(offset: int) -> Pair:
         return chance.choice([b"a", b"b", b"c"]), chance.choice([b"v%d" % offset, None])
@@ -571,7 +571,7 @@ def test_transactions_come_out_as_they_were(
                 assert now_newest.get(key, record) == record
                 assert key in now_newest or record.value is None
             first_dirty = result.end_offset
-            if first_dirty == active:  # once more from the start, as where the checkpoint was lost
+            if first_dirty == active:  # once more from the start, as after losing the checkpoint
                 first_dirty, now = 0, now + config.delete_retention_ms
         below = [record for record in read(open_view(directory)) if record.offset < active]
         assert len({record.key for record in below}) == len(below)
@@ -581,4 +581,4 @@ def test_transactions_come_out_as_they_were(
             if not header.is_control:
                 begun |= {header.producer_id} if header.is_transactional else set()
             elif header.last_offset != active - 1:
-                begun.remove(header.producer_id)  # each marker that is left has its data
+                begun.remove(header.producer_id)  # each remaining marker has its data

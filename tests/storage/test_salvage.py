@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkafs.storage.errors import (CorruptError)
-from kafkafs.storage.format.kernels import (COMPILED)
-from kafkafs.storage.format.records.batch import (BatchHeader, parse_header)
-from kafkafs.storage.format.records.record_columns import (SimpleRecord)
-from kafkafs.storage.io.disk import (DirFd)
-from kafkafs.storage.segment.extent import (Extent)
-from kafkafs.storage.segment.salvage import (after, is_sound, next_batch, suspicion)
+from kafkafs.storage.errors import CorruptError
+from kafkafs.storage.format.kernels import COMPILED
+from kafkafs.storage.format.records.batch import BatchHeader, parse_header
+from kafkafs.storage.format.records.record_columns import SimpleRecord
+from kafkafs.storage.io.disk import DirFd
+from kafkafs.storage.segment.extent import Extent
+from kafkafs.storage.segment.salvage import after, is_intact, next_batch, suspicion
 from tests.building import BatchFields, MessageFields, build_batch, build_messages
 
 LIMIT = 1 << 20
@@ -192,11 +192,11 @@ def test_a_sound_batch_has_all_its_bytes_and_their_checksum(tmp_path: Path) -> N
     def header(data: bytes, position: int) -> BatchHeader:
         return parse_header(data, position)
 
-    assert is_sound(extent, header(A, 0))
-    assert is_sound(extent, header(B, len(A)))
-    assert not is_sound(extent, header(B, len(A) + 1))
-    assert not is_sound(extent, header(put(A, 17, ">I", 5), 0))
-    assert not is_sound(replace(extent, max_batch_bytes=len(A) - 1), header(A, 0))
+    assert is_intact(extent, header(A, 0))
+    assert is_intact(extent, header(B, len(A)))
+    assert not is_intact(extent, header(B, len(A) + 1))
+    assert not is_intact(extent, header(put(A, 17, ">I", 5), 0))
+    assert not is_intact(replace(extent, max_batch_bytes=len(A) - 1), header(A, 0))
 
 
 def test_nothing_but_noise_is_searched_to_its_end(tmp_path: Path) -> None:

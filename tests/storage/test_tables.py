@@ -8,9 +8,9 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkafs.storage.format.records.arrow import (Most, cut, tables)
-from kafkafs.storage.format.records.columns import (Columns)
-from kafkafs.storage.format.records.record_columns import (SimpleRecord)
+from kafkafs.storage.format.records.arrow import TableLimits, cut, tables
+from kafkafs.storage.format.records.columns import Columns
+from kafkafs.storage.format.records.record_columns import SimpleRecord
 from tests.building import BatchFields, build_batch
 from tests.columns import decoded
 
@@ -21,7 +21,7 @@ _RECORDS = st.lists(
     min_size=1,
     max_size=60,
 )
-_MOST = st.builds(Most, st.integers(1, 30), st.integers(1, 2000))
+_MOST = st.builds(TableLimits, st.integers(1, 30), st.integers(1, 2000))
 
 
 def columns_of(records: list[SimpleRecord]) -> Columns:
@@ -36,7 +36,7 @@ def cuttings(draw: st.DrawFn, rows: int) -> list[tuple[int, int]]:
     return list(pairwise(sorted(edges | {0, rows})))
 
 
-def serialized(parts: list[Columns], most: Most) -> list[tuple[int, bytes]]:
+def serialized(parts: list[Columns], most: TableLimits) -> list[tuple[int, bytes]]:
     """Each table's first offset and its bytes, as a record batch of an Arrow stream."""
     return [
         (first, b"".join(batch.serialize().to_pybytes() for batch in table.to_batches()))
@@ -46,7 +46,7 @@ def serialized(parts: list[Columns], most: Most) -> list[tuple[int, bytes]]:
 
 @given(st.data(), _RECORDS, _MOST)
 def test_any_cutting_gives_the_same_bytes(
-    data: st.DataObject, records: list[SimpleRecord], most: Most
+    data: st.DataObject, records: list[SimpleRecord], most: TableLimits
 ) -> None:
     whole = columns_of(records)
     expected = serialized([whole], most)
@@ -56,7 +56,7 @@ def test_any_cutting_gives_the_same_bytes(
 
 @given(st.data(), _RECORDS, _MOST)
 def test_a_reading_may_begin_with_any_table(
-    data: st.DataObject, records: list[SimpleRecord], most: Most
+    data: st.DataObject, records: list[SimpleRecord], most: TableLimits
 ) -> None:
     whole = columns_of(records)
     expected = serialized([whole], most)
@@ -67,7 +67,7 @@ def test_a_reading_may_begin_with_any_table(
 
 @given(_RECORDS, _MOST)
 def test_tables_hold_all_records_and_no_more_than_they_may(
-    records: list[SimpleRecord], most: Most
+    records: list[SimpleRecord], most: TableLimits
 ) -> None:
     whole = columns_of(records)
     found = [table for _, table in tables([whole], "t", 0, most)]
@@ -79,8 +79,8 @@ def test_tables_hold_all_records_and_no_more_than_they_may(
 
 
 def test_nothing() -> None:
-    assert list(tables([], "t", 0, Most(1, 1))) == []
-    assert list(cut([], Most(1, 1))) == []
+    assert list(tables([], "t", 0, TableLimits(1, 1))) == []
+    assert list(cut([], TableLimits(1, 1))) == []
 
 
 def test_headers_count() -> None:
@@ -88,5 +88,5 @@ def test_headers_count() -> None:
     plain = SimpleRecord(0, None, b"v")
     heavy = SimpleRecord(0, None, b"v", [("h", bytes(5000))])
     whole = columns_of([plain, plain, heavy, plain])
-    sizes = [table.num_rows for _, table in tables([whole], "t", 0, Most(100, 4000))]
+    sizes = [table.num_rows for _, table in tables([whole], "t", 0, TableLimits(100, 4000))]
     assert sizes == [3, 1]

@@ -23,7 +23,7 @@ from weakref import WeakKeyDictionary
 from ...errors import OffsetNotFound, fresh
 from ...format.kernels import keys as kernel
 from ...format.records.columns import Columns, Damage
-from ...io.retry import look_again
+from ...io.retry import retry_if_gone
 from ...log.read.log import Log
 from ...log.read.transactions import Isolation
 from ...log.read.view import View
@@ -103,7 +103,7 @@ class LatestRecords:
             with known.lock:
                 return _Search(self, known, now, isolation).find(key)
 
-        return look_again(lambda: look((view or log.view)()))
+        return retry_if_gone(lambda: look((view or log.view)()))
 
     def find_key(
         self,
@@ -122,7 +122,7 @@ class LatestRecords:
             columns, row = now.locate(offset, isolation)
             return columns.key(row)
 
-        return look_again(lambda: look((view or log.view)()))
+        return retry_if_gone(lambda: look((view or log.view)()))
 
     def live(
         self,
@@ -147,7 +147,7 @@ class LatestRecords:
                         live = known.live = now, live_keys(now, isolation, self._cache_bytes)
             return live[1]
 
-        return look_again(lambda: look((view or log.view)()))
+        return retry_if_gone(lambda: look((view or log.view)()))
 
     def newest(self, view: View, isolation: Isolation = Isolation.READ_COMMITTED) -> KeptOffsets:
         """Returns the same as `live` for one view, including tombstones; the result is not

@@ -59,7 +59,7 @@ _PADDING: Final = bytes(_ALIGNMENT)
 _ROW_BYTES: Final = 64
 
 
-class Most(NamedTuple):
+class TableLimits(NamedTuple):
     """A table's limits: it ends with its `rows`-th record or the one that reaches `size` bytes."""
 
     rows: int
@@ -67,8 +67,8 @@ class Most(NamedTuple):
 
 
 #: For a record batch of an Arrow stream, and for a row group of a Parquet file.
-BATCH: Final = Most(1 << 14, 4 << 20)
-ROW_GROUP: Final = Most(1 << 17, 16 << 20)
+BATCH: Final = TableLimits(1 << 14, 4 << 20)
+ROW_GROUP: Final = TableLimits(1 << 17, 16 << 20)
 
 
 def schema_of(names: Sequence[str] | None = None) -> pa.Schema:
@@ -366,7 +366,7 @@ _WRITERS: Final[dict[str, Callable[[_Body, Columns, str, int], None]]] = {
 
 
 def tables(
-    parts: Iterable[Columns], topic: str, partition: int, most: Most
+    parts: Iterable[Columns], topic: str, partition: int, limits: TableLimits
 ) -> Iterator[tuple[int, pa.Table]]:
     """Yields single-chunk tables of SCHEMA, each with the offset of its first record.
 
@@ -376,7 +376,7 @@ def tables(
     """
     held: list[pa.RecordBatch] = []
     first = -1
-    for columns, is_full in cut(parts, most):
+    for columns, is_full in cut(parts, limits):
         if not held:
             first = int(columns.offsets[0])
         held.append(to_record_batch(columns, topic, partition))
@@ -391,7 +391,7 @@ def _joined(batches: list[pa.RecordBatch]) -> pa.Table:
     return pa.Table.from_batches(batches, SCHEMA).combine_chunks()
 
 
-def cut(parts: Iterable[Columns], most: Most) -> Iterator[tuple[Columns, bool]]:
+def cut(parts: Iterable[Columns], limits: TableLimits) -> Iterator[tuple[Columns, bool]]:
     """Yields the columns, cut where a table ends, and whether they end one. Columns are valid until
     the next are requested."""
     rows = size = 0
@@ -399,10 +399,10 @@ def cut(parts: Iterable[Columns], most: Most) -> Iterator[tuple[Columns, bool]]:
         sizes = _sizes(part)
         low = 0
         while low < len(part):
-            ahead = sizes[low : low + most.rows - rows]
+            ahead = sizes[low : low + limits.rows - rows]
             totals = np.cumsum(ahead) + size
-            filling = int(np.searchsorted(totals, most.size))
-            is_full = filling < len(ahead) or rows + len(ahead) == most.rows
+            filling = int(np.searchsorted(totals, limits.size))
+            is_full = filling < len(ahead) or rows + len(ahead) == limits.rows
             high = low + min(filling + 1, len(ahead))
             yield part.slice(low, high), is_full
             rows, size = (0, 0) if is_full else (rows + high - low, int(totals[-1]))

@@ -215,7 +215,7 @@ class LocalLog:
     def go_on_with(self, placed: Sequence[LoadedSegment], end_offset: int) -> None:
         """Takes over durable segments that have replaced the empty active one. The last becomes
         active, and `end_offset` is the log's new end."""
-        self.active.let_go()
+        self.active.close_files()
         *rolled, last = [
             StoredSegment(self.directory, segment.base_offset, segment.size, is_synced=True)
             for segment in placed
@@ -316,7 +316,7 @@ class LocalLog:
         if snapshot is not None:
             self.deleted.add(snapshot, due_ms, is_of_front)
 
-    def let_go(self) -> None:
+    def close_files(self) -> None:
         """Closes the files as they are; the log must not be used afterwards."""
-        self.active.let_go()
+        self.active.close_files()
         self.rolled = []

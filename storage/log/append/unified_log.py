@@ -127,7 +127,7 @@ class UnifiedLog:
         snapshot = self.take_snapshot(self.producers.map_end_offset)
         self.local.active.finish()
         self.local.sync_all(snapshot)
-        self.local.active.let_go()
+        self.local.active.close_files()
 
     # -- deleting --------------------------------------------------------------------------------
 
@@ -265,11 +265,11 @@ class UnifiedLog:
         offset is unchanged; segments below it may remain, which the next retention deletes."""
         local, deletions = self.local, self.deletions
         deletions.forget(now_ms, local.lowest_offset)
-        start = deletions.choose(offset, self.start_offset)
+        start = deletions.select_start(offset, self.start_offset)
         bases = local.deleted_above(start)
         if not all(map(local.deleted.is_there, bases)):
             self._forget_deletions("its files were removed by another process")
-            start = deletions.choose(offset, self.start_offset)
+            start = deletions.select_start(offset, self.start_offset)
         former = self.epochs.epochs
         self.epochs.extend_down(deletions.epochs.cut_at_start(start))
         try:

@@ -320,7 +320,7 @@ class LogWriter:
         """Makes everything below offset `upto` (None: everything) durable, and advances the
         recovery point. Raises LogDirOffline if that fails, and from then on."""
         try:
-            with self._flushing.turn(lambda: self._is_flushed(upto)) as is_needed:
+            with self._flushing.acquire(lambda: self._is_flushed(upto)) as is_needed:
                 if is_needed:
                     self._flush(upto)
         finally:
@@ -488,7 +488,7 @@ class LogWriter:
     def close(self) -> None:
         """Writes the state that the next load would otherwise rebuild, and makes everything
         durable. After an OSError it can be repeated; after success every operation is rejected."""
-        with self._flushing.turn(), self._changing():
+        with self._flushing.acquire(), self._changing():
             self._log.finish()
             self._health.close(LogDirOffline(self.path, "the partition was closed"))
 
@@ -511,7 +511,7 @@ class LogWriter:
         """Closes the files without writing anything, since they are deleted. Every later operation
         raises UnknownPartition."""
         with self._lock:
-            self._local.let_go()
+            self._local.close_files()
             self._health.close(UnknownPartition(self.topic, self.partition))
 
     def fail(self, error: LogDirOffline) -> None:

@@ -157,7 +157,7 @@ class EpochCheck:
             header = table[first]
             if header.leader_epoch < self._latest:
                 what = f"leader epoch {header.leader_epoch} after epoch {self._latest}"
-                check.tell(header, what)
+                check.add_finding(header, what)
             self._latest = max(self._latest, header.leader_epoch)
             if known is not None:
                 self._compare(check, known, header)
@@ -177,7 +177,7 @@ class EpochCheck:
         if told != header.leader_epoch:
             says = f"epoch {told}" if told >= 0 else "none"
             what = f"leader epoch {header.leader_epoch}, {LEADER_EPOCH_FILE} says {says}"
-            check.tell(header, what)
+            check.add_finding(header, what)
 
     def finish(self, end_offset: int) -> Iterator[Finding]:
         for entry in self._entries or ():

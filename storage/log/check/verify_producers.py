@@ -125,7 +125,7 @@ class ProducerCheck:
             if marker is not None:
                 aborts.ends[header.base_offset] = (header.producer_id, not marker.is_commit)
             elif header.record_count:
-                check.tell(header, "it has no transaction marker")
+                check.add_finding(header, "it has no transaction marker")
             return marker
 
         def replay(part: BatchTable) -> None:

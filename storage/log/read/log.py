@@ -14,7 +14,7 @@ from ...concurrency.fair_lock import FairLock
 from ...errors import CorruptError, SegmentGone, UnknownPartition
 from ...format.layout import MAX_OFFSET
 from ...io.disk import DirFd
-from ...io.retry import look_again
+from ...io.retry import retry_if_gone
 from ...io.small_file import Stamp, stamp
 from ...segment.segment import Segment, SegmentFiles
 from .context import ReadContext
@@ -73,11 +73,11 @@ class Log:
     def view(self) -> View:
         """Returns the partition's current state; the same object as before if nothing changed.
 
-        Raises UnknownPartition if the directory no longer exists, and SegmentGone as `look_again`
-        does.
+        Raises UnknownPartition if the directory no longer exists, and SegmentGone as
+        `retry_if_gone` does.
         """
         with self._lock:
-            return look_again(self._look)
+            return retry_if_gone(self._look)
 
     def report(self, error: CorruptError) -> bool:
         """Records damage. Returns True if it is new and worth reporting: there is a limit, since a

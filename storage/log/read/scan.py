@@ -39,7 +39,7 @@ class ScanRequest:
 
     def runs(self, extent: Extent) -> Iterator[BatchRun | Fault]:
         if self.ahead:
-            return read_ahead(read_runs(extent, _AHEAD_BYTES, stay_good=True, together=True))
+            return read_ahead(read_runs(extent, _AHEAD_BYTES, stay_valid=True, together=True))
         run_bytes = RUN_BYTES if self.field is None else _AHEAD_BYTES
         return read_runs(extent, run_bytes, together=True)
 

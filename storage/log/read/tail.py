@@ -18,7 +18,7 @@ from ...format.records import batch as b
 from ...format.records.batch import BatchHeader, BatchTable
 from ...io.disk import DirFd
 from ...segment.extent import Extent, Fault
-from ...segment.salvage import is_sound, read_checksum_error
+from ...segment.salvage import is_intact, read_checksum_error
 from ...segment.segment import Segment
 from ...segment.walk import walk_headers
 from ..state.snapshots import read_snapshot, snapshot_offsets
@@ -128,7 +128,7 @@ def _walk(tail: Tail, extent: Extent) -> Tail:
         before, latest = tail, BatchTable(part.rows.copy())
         tail = _taken(tail, part, extent)
     sound = len(latest)
-    while sound and not is_sound(extent, latest[sound - 1]):
+    while sound and not is_intact(extent, latest[sound - 1]):
         sound -= 1
     if sound < len(latest):
         bad = latest[sound]

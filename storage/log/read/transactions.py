@@ -23,7 +23,7 @@ from ...format.layout import CONTROL_MASK, TRANSACTIONAL_MASK
 from ...format.records import batch as b
 from ...format.records.batch import BatchHeader, BatchTable
 from ...segment.extent import Extent, Fault
-from ...segment.salvage import is_sound
+from ...segment.salvage import is_intact
 from ...segment.segment import Segment
 from ...segment.txn_index import TransactionIndex
 from ...segment.walk import walk_headers
@@ -164,6 +164,6 @@ def advance_open_transactions(
     for header in table.select(transactional):
         if header.is_control:
             transactions.pop(header.producer_id, None)
-        elif header.producer_id not in transactions and is_sound(extent, header):
+        elif header.producer_id not in transactions and is_intact(extent, header):
             transactions[header.producer_id] = header.base_offset
     return transactions

@@ -99,7 +99,7 @@ class SegmentCheck:
         at = header.position - self._run.base
         return parse_end_txn_marker(self._run.data[at : at + header.size])
 
-    def tell(self, header: BatchHeader, what: str) -> None:
+    def add_finding(self, header: BatchHeader, what: str) -> None:
         """Adds a finding about a batch."""
         about = f"batch {header.base_offset}-{header.last_offset}"
         self.findings.append(Finding(self.path, header.position, f"{about}: {what}"))
@@ -167,4 +167,4 @@ class SegmentCheck:
         for number in np.flatnonzero(own & (told != largest)).tolist():
             header = batches[int(filled[number])]
             says = f"{int(largest[number])}, its header says {header.max_timestamp}"
-            self.tell(header, f"its largest timestamp is {says}")
+            self.add_finding(header, f"its largest timestamp is {says}")

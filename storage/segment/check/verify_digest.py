@@ -39,7 +39,7 @@ class CheckedSegment(Protocol):
 
     def tables(self) -> Iterator[BatchTable]: ...
     def read_marker(self, header: BatchHeader) -> EndTxnMarker | None: ...
-    def tell(self, header: BatchHeader, what: str) -> None: ...
+    def add_finding(self, header: BatchHeader, what: str) -> None: ...
     def aborted(self) -> list[tuple[int, AbortedTxn]]: ...
 
 
@@ -130,7 +130,7 @@ class DigestCheck:
     def read_marker(self, header: BatchHeader) -> EndTxnMarker | None:
         return self._digest.markers[header.base_offset]
 
-    def tell(self, header: BatchHeader, what: str) -> None:
+    def add_finding(self, header: BatchHeader, what: str) -> None:
         about = f"batch {header.base_offset}-{header.last_offset}"
         self.findings.append(Finding(self.path, header.position, f"{about}: {what}"))
 

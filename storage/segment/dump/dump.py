@@ -129,7 +129,7 @@ class Dump:
         if reached < min(extent.end, most):
             self._complain(str(extent.error("the file was truncated while it was read", reached)))
         if last.gaps:
-            self.gaps[f"Non-consecutive offsets in {file.path}"] = last.gaps.told()
+            self.gaps[f"Non-consecutive offsets in {file.path}"] = last.gaps.report()
 
     def _fault(self, extent: Extent, name: str, fault: Fault) -> Iterator[str]:
         position, batch = fault.error.position, fault.batch
@@ -195,7 +195,7 @@ class Dump:
             if self.options.prints_entries:
                 yield f"offset: {entry.offset} position: {entry.position}"
         if wrong:
-            self._complain(f"Mismatches in :{file.path}", *wrong.told(reverse=True))
+            self._complain(f"Mismatches in :{file.path}", *wrong.report(reverse=True))
 
     def _time_index(self, file: OpenFile, shown: str, beside: _Beside) -> Iterator[str]:
         if self.options.is_sanity_check:
@@ -210,7 +210,7 @@ class Dump:
                 yield f"timestamp: {entry.timestamp} offset: {entry.offset}"
         for heading, found in check.complaints(file.path):
             if found:
-                self._complain(heading, *found.told())
+                self._complain(heading, *found.report())
 
     def _sane(self, file: OpenFile, shown: str, entry: Struct, base: int) -> Iterator[str]:
         """Runs Kafka's `OffsetIndex.sanityCheck` or `TimeIndex.sanityCheck`; a broker rebuilds an
@@ -268,7 +268,7 @@ class _Findings:
         if self._count <= _MOST_FINDINGS:
             self._lines.append(line)
 
-    def told(self, *, reverse: bool = False) -> list[str]:
+    def report(self, *, reverse: bool = False) -> list[str]:
         lines = self._lines[::-1] if reverse else self._lines
         more = self._count - len(lines)
         return [*lines, f"  and {more} more"] if more else lines
