@@ -63,6 +63,6 @@ def test_damage(tmp_path: Path) -> None:
     found = kafkafs.open(above.directory)["t", 0].compacted()
     with pytest.raises(CorruptError):
         found.scan().read_all()
-    told: list[Damage] = []
-    assert found.scan(on_damage=told.append).read_all()["offset"].to_pylist() == [0, 1, 2, 3, 5]
-    assert [damage.first_offset for damage in told] == [4]
+    reported: list[Damage] = []
+    assert found.scan(on_damage=reported.append).read_all()["offset"].to_pylist() == [0, 1, 2, 3, 5]
+    assert [damage.first_offset for damage in reported] == [4]

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import kafkafs
-from kafkafs.storage.format.records.record_columns import (SimpleRecord)
-from kafkafs.storage.log_dirs import (engine)
+from kafkafs.storage.format.records.record_columns import SimpleRecord
+from kafkafs.storage.log_dirs import engine
 from tests.building import BatchFields, build_batch
 from tests.logs import TopicSettings, write_log_dir, write_partition
 

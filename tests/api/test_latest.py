@@ -19,8 +19,8 @@ def test_every_key_of_every_partition(corpus: Corpus, corpus_name: str, isolatio
     with kafkafs.open(corpus(corpus_name)) as directory:
         for topic, number in answers.partitions_with_records(corpus_name):
             partition = directory[topic, number]
-            told = answers.records(corpus_name, topic, number, isolation)
-            latest = {record.key: record for record in told if record.key is not None}
+            answer = answers.records(corpus_name, topic, number, isolation)
+            latest = {record.key: record for record in answer if record.key is not None}
             for key in sorted(latest)[:: len(latest) // 50 + 1]:
                 record = partition.latest(key, isolation=isolation)
                 assert record is not None

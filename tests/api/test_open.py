@@ -54,11 +54,11 @@ def test_topics_are_a_copy(clean: kafkafs.LogDirectories) -> None:
 @pytest.mark.parametrize("corpus_name", ["kafka28", "kafka39", "kafka43-clean"])
 def test_offsets_are_those_of_the_broker(corpus: Corpus, corpus_name: str) -> None:
     with kafkafs.open(corpus(corpus_name)) as directory:
-        for (topic, number), told in answers.offsets(corpus_name).items():
+        for (topic, number), expected in answers.offsets(corpus_name).items():
             partition = directory[topic, number]
-            assert partition.start_offset == told.beginning
-            assert partition.end_offset == told.end
-            assert partition.last_stable_offset == told.last_stable
+            assert partition.start_offset == expected.beginning
+            assert partition.end_offset == expected.end
+            assert partition.last_stable_offset == expected.last_stable
 
 
 def test_topic_ids_are_those_of_the_broker(clean: kafkafs.LogDirectories) -> None:
@@ -84,13 +84,13 @@ def test_a_path_may_have_a_comma(corpus: Corpus, tmp_path: Path) -> None:
 
 
 def test_a_record(clean: kafkafs.LogDirectories) -> None:
-    told = next(r for r in answers.records("kafka43-clean", "orders", 0) if r.offset == 600)
+    expected = next(r for r in answers.records("kafka43-clean", "orders", 0) if r.offset == 600)
     record = clean["orders", 0].record(600)
     assert record.offset == 600
-    assert record.timestamp == told.timestamp
-    assert record.timestamp_type.kafka_name == told.timestamp_type
-    assert (record.key, record.value) == (told.key, told.value)
-    assert record.headers == list(told.headers)
+    assert record.timestamp == expected.timestamp
+    assert record.timestamp_type.kafka_name == expected.timestamp_type
+    assert (record.key, record.value) == (expected.key, expected.value)
+    assert record.headers == list(expected.headers)
 
 
 def test_a_record_that_is_not_there(clean: kafkafs.LogDirectories) -> None:

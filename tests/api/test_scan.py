@@ -36,17 +36,17 @@ def clean(corpus: Corpus) -> kafkafs.LogDirectories:
     return kafkafs.open(corpus("kafka43-clean"))
 
 
-def expected_row(topic: str, number: int, told: answers.ExpectedRecord) -> dict[str, object]:
-    none = told.timestamp == -1
+def expected_row(topic: str, number: int, expected: answers.ExpectedRecord) -> dict[str, object]:
+    none = expected.timestamp == -1
     return {
-        "key": told.key,
-        "value": told.value,
+        "key": expected.key,
+        "value": expected.value,
         "topic": topic,
         "partition": number,
-        "offset": told.offset,
-        "timestamp": None if none else datetime.fromtimestamp(told.timestamp / 1000, UTC),
-        "timestampType": TYPES[told.timestamp_type],
-        "headers": [{"key": name, "value": value} for name, value in told.headers],
+        "offset": expected.offset,
+        "timestamp": None if none else datetime.fromtimestamp(expected.timestamp / 1000, UTC),
+        "timestampType": TYPES[expected.timestamp_type],
+        "headers": [{"key": name, "value": value} for name, value in expected.headers],
     }
 
 
@@ -65,9 +65,9 @@ def test_every_partition_as_kafka_gives_it(
         table = directory[topic, number].scan(isolation=isolation).read_all()
         assert table.schema == SCHEMA
         table.validate(full=True)
-        told = answers.records(corpus_name, topic, number, isolation)
+        expected = answers.records(corpus_name, topic, number, isolation)
         # A consumer is never given control records, which a reader of uncommitted ones may be.
-        wanted = {record.offset: expected_row(topic, number, record) for record in told}
+        wanted = {record.offset: expected_row(topic, number, record) for record in expected}
         rows = [row for row in table.to_pylist() if row["offset"] in wanted]
         assert rows == list(wanted.values())
         if isolation == answers.READ_COMMITTED:
@@ -120,9 +120,9 @@ def test_an_empty_partition(clean: kafkafs.LogDirectories) -> None:
 def test_batches_stay_as_they_are_while_reading_goes_on(clean: kafkafs.LogDirectories) -> None:
     batches = list(clean["compacted-dirty", 0].scan())
     assert len(batches) > 1
-    told = answers.records("kafka43-clean", "compacted-dirty", 0)
+    expected = answers.records("kafka43-clean", "compacted-dirty", 0)
     values = [value for batch in batches for value in batch["value"].to_pylist()]
-    assert values == [record.value for record in told]
+    assert values == [record.value for record in expected]
 
 
 def test_a_scan_shows_the_moment_of_its_beginning(writable_corpus: Corpus, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 
-from kafkafs.storage.format.records.record_columns import (SimpleRecord)
+from kafkafs.storage.format.records.record_columns import SimpleRecord
 from tests import answers
 from tests.building import build_batch
 from tests.cli.terminal import Terminal
@@ -28,7 +28,7 @@ def clean(corpus: Corpus) -> Path:
     return corpus("kafka43-clean")
 
 
-def told(offset: int, topic: str = "orders") -> answers.ExpectedRecord:
+def answer(offset: int, topic: str = "orders") -> answers.ExpectedRecord:
     records = answers.records("kafka43-clean", topic, 0)
     return next(record for record in records if record.offset == offset)
 
@@ -39,11 +39,11 @@ def printed(result: Result) -> bytes:
 
 
 def test_a_value_byte_for_byte(kafkafs: Kafkafs, clean: Path) -> None:
-    assert printed(kafkafs("cat", clean, "orders/0/offset/600")) == told(600).value
+    assert printed(kafkafs("cat", clean, "orders/0/offset/600")) == answer(600).value
 
 
 def test_several_files_one_after_the_other(kafkafs: Kafkafs, clean: Path) -> None:
-    record = told(600)
+    record = answer(600)
     assert record.value is not None
     assert record.key is not None
     paths = ["orders/0/offset/600", "orders/0/offset/600.key", "orders/0/offset/0600"]
@@ -51,9 +51,9 @@ def test_several_files_one_after_the_other(kafkafs: Kafkafs, clean: Path) -> Non
 
 
 def test_links_are_followed(kafkafs: Kafkafs, clean: Path) -> None:
-    time = f"orders/0/time/{told(600).timestamp}"
-    assert printed(kafkafs("cat", clean, time)) == told(600).value
-    assert printed(kafkafs("cat", clean, "orders/0/offset/last")) == told(6673).value
+    time = f"orders/0/time/{answer(600).timestamp}"
+    assert printed(kafkafs("cat", clean, time)) == answer(600).value
+    assert printed(kafkafs("cat", clean, "orders/0/offset/last")) == answer(6673).value
 
 
 def test_bytes_that_are_no_text(kafkafs: Kafkafs, clean: Path) -> None:
@@ -91,7 +91,7 @@ def test_what_cannot_be_printed_is_told_and_the_rest_is_printed(
     paths = ["orders", "orders/0/keyes", "orders/0/offset/600", "orders/0/offset/600/x", "/"]
     result = kafkafs("cat", clean, *paths)
     assert result.exit_code == 1
-    assert result.stdout_bytes == told(600).value
+    assert result.stdout_bytes == answer(600).value
     assert result.stderr.splitlines() == [
         "kafkafs: orders: is a directory; list it with `kafkafs ls`",
         "kafkafs: orders/0/keyes: orders/0 has no keyes; did you mean keys or key?",

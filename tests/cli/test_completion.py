@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from kafkafs.cli.main import (cli)
-from kafkafs.cli.support import (shells)
-from kafkafs.cli.support.path_completion import (paths_from)
-from kafkafs.storage.format.records.record_columns import (SimpleRecord)
+from kafkafs.cli.main import cli
+from kafkafs.cli.support import shells
+from kafkafs.cli.support.path_completion import paths_from
+from kafkafs.storage.format.records.record_columns import SimpleRecord
 from tests.building import BatchFields, build_batch
 from tests.cli.terminal import Terminal
 from tests.logs import write_log_dir, write_partition

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 
-from kafkafs import (__version__)
-from kafkafs.storage.format.layout import (Codec)
-from kafkafs.storage.format.records.record_columns import (SimpleRecord)
+from kafkafs import __version__
+from kafkafs.storage.format.layout import Codec
+from kafkafs.storage.format.records.record_columns import SimpleRecord
 from tests.building import BatchFields, build_batch
 from tests.logs import TopicSettings, write_partition
 
@@ -237,13 +237,13 @@ def test_findings_beyond_counting(
     second, fourth = data[batches[0] : batches[1]], data[batches[2] : batches[3]]
     log.write_bytes(data[: batches[0]] + fourth + data[batches[4] :])
     assert second not in log.read_bytes()
-    told = kafkafs("dump", "--deep-iteration", log).stderr.splitlines()
-    assert told == [
+    reported = kafkafs("dump", "--deep-iteration", log).stderr.splitlines()
+    assert reported == [
         f"Non-consecutive offsets in {log}", "  1 is followed by 6", "  7 is followed by 10"
     ]  # fmt: skip
     monkeypatch.setattr("kafkafs.storage.segment.dump.dump._MOST_FINDINGS", 1)
-    told = kafkafs("dump", "--deep-iteration", log).stderr.splitlines()
-    assert told[1:] == ["  1 is followed by 6", "  and 1 more"]
+    reported = kafkafs("dump", "--deep-iteration", log).stderr.splitlines()
+    assert reported[1:] == ["  1 is followed by 6", "  and 1 more"]
 
 
 def test_a_decoder(kafkafs: Kafkafs, corpus: Corpus) -> None:

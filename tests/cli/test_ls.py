@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 
-from kafkafs.mount.nodes.partition import (NAMES)
-from kafkafs.storage.format.records.record_columns import (SimpleRecord)
+from kafkafs.mount.nodes.partition import NAMES
+from kafkafs.storage.format.records.record_columns import SimpleRecord
 from tests import answers
 from tests.building import BatchFields, build_batch
 from tests.cli.terminal import Terminal
@@ -45,15 +45,17 @@ def test_names_with_a_dot_in_front_are_hidden(kafkafs: Kafkafs, clean: Path) -> 
 
 
 def test_records_in_order(kafkafs: Kafkafs, clean: Path) -> None:
-    told = [str(record.offset) for record in answers.records("kafka43-clean", "compacted", 0)]
-    assert names(kafkafs("ls", clean, "compacted/0/offset")) == ["first", "last", *told]
+    expected = [str(record.offset) for record in answers.records("kafka43-clean", "compacted", 0)]
+    assert names(kafkafs("ls", clean, "compacted/0/offset")) == ["first", "last", *expected]
 
 
 def test_isolation(kafkafs: Kafkafs, clean: Path) -> None:
     for level in (answers.READ_COMMITTED, answers.READ_UNCOMMITTED):
-        told = {str(record.offset) for record in answers.records("kafka43-clean", "txn", 0, level)}
+        expected = {
+            str(record.offset) for record in answers.records("kafka43-clean", "txn", 0, level)
+        }
         listed = names(kafkafs("ls", "--isolation", level, clean, "txn/0/offset"))
-        assert told <= set(listed)
+        assert expected <= set(listed)
         assert ("12" in listed) == (level == answers.READ_UNCOMMITTED)
 
 

@@ -14,12 +14,12 @@ import pytest
 from click.testing import Result
 
 import kafkafs as package
-from kafkafs.cli import (verbs as verb_modules)
-from kafkafs.cli.main import (VERBS, WRITING, called_by_mount_fuse, cli)
-from kafkafs.cli.support import (failures)
-from kafkafs.cli.support.verb import (Verb)
-from kafkafs.mount.vfs import (errnos)
-from kafkafs.storage import (errors)
+from kafkafs.cli import verbs as verb_modules
+from kafkafs.cli.main import VERBS, WRITING, called_by_mount_fuse, cli
+from kafkafs.cli.support import failures
+from kafkafs.cli.support.verb import Verb
+from kafkafs.mount.vfs import errnos
+from kafkafs.storage import errors
 
 Kafkafs = Callable[..., Result]
 Corpus = Callable[[str], Path]
@@ -197,8 +197,8 @@ def test_an_error_of_the_disk_names_the_file() -> None:
 
 
 def test_a_hostile_name_cannot_write_to_the_terminal() -> None:
-    told = failures.failure(errors.LogDirError("/data\n\x1b[31m", "no such directory"))
-    assert told.line() == "kafkafs: /data\\n\\x1b[31m: no such directory"
+    reported = failures.failure(errors.LogDirError("/data\n\x1b[31m", "no such directory"))
+    assert reported.line() == "kafkafs: /data\\n\\x1b[31m: no such directory"
 
 
 def imported_by(environment: Mapping[str, str], *arguments: object) -> set[str]:

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from kafkafs.storage.log_dirs.engine import (Engine)
-from kafkafs.storage.log_manager import (LogManager)
+from kafkafs.storage.log_dirs.engine import Engine
+from kafkafs.storage.log_manager import LogManager
 from tests.mounted.mounting import PATIENCE_SECONDS, wait_until
 from tests.mounted.test_semantics_control import slow_to_clean
 from tests.reading import read

@@ -90,8 +90,8 @@ kafkafs.storage.errors.CorruptError: /data/t-0/0.log: position 7: crc
 
 \tat org.apache.spark.api.python.BasePythonRunner
 """
-    told = "kafkafs.storage.errors.CorruptError: /data/t-0/0.log: position 7: crc"
-    assert group.cause(text) == told
+    reported = "kafkafs.storage.errors.CorruptError: /data/t-0/0.log: position 7: crc"
+    assert group.cause(text) == reported
     assert group.cause("\nthe master went away\n\tat x") == "the master went away"
 
 
@@ -106,8 +106,8 @@ def test_a_job_as_a_process(corpus: Corpus, environment: Mapping[str, str], tmp_
         check=False,
         timeout=200,
     )
-    told = [json.loads(line) for line in ended.stdout.splitlines()]
+    reported = [json.loads(line) for line in ended.stdout.splitlines()]
     assert ended.returncode == 1
-    assert [row.get("findings") for row in told] == [1, None]
-    assert told[1]["position"] == 10401
+    assert [row.get("findings") for row in reported] == [1, None]
+    assert reported[1]["position"] == 10401
     assert b"Traceback" not in ended.stderr

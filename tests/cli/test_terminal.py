@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from kafkafs.storage.format.records.record_columns import (SimpleRecord)
+from kafkafs.storage.format.records.record_columns import SimpleRecord
 from tests.building import BatchFields, build_batch
 from tests.logs import TopicSettings, write_log_dir, write_partition
 

@@ -28,7 +28,7 @@ from tests.conftest import fingerprint
 from tests.logs import TopicSettings, write_log_dir, write_partition
 from tests.readme import ROOT
 from tests.spark.cluster import Cluster, Driver, has_open, parent, wait_until
-from tests.spark.told import told_by_kafka
+from tests.spark.expected import rows_of_kafka
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
@@ -59,8 +59,8 @@ Job = dict[str, Any]
 
 
 def read_job(path: Path, target: Path, columns: list[str], **options: str) -> Job:
-    told = {"path": str(path), "target": str(target), "columns": columns}
-    return {**told, "options": options}
+    given = {"path": str(path), "target": str(target), "columns": columns}
+    return {**given, "options": options}
 
 
 def write_job(path: Path, below: int) -> Job:
@@ -352,4 +352,4 @@ def test_every_record_as_kafka_gave_it(
     )
     submit(cluster, tmp_path / "jobs", jobs, shipped, PYSPARK_PYTHON=bare_python).finish()
     for level in levels:
-        assert rows(tmp_path / level) == list(told_by_kafka("kafka43-clean", level))
+        assert rows(tmp_path / level) == list(rows_of_kafka("kafka43-clean", level))

@@ -567,16 +567,16 @@ def sizes(directory: Path) -> dict[str, int]:
 @pytest.mark.spark
 def test_the_job_as_a_function(spark: SparkSession, tmp_path: Path) -> None:
     write(tmp_path / "log", 5, partitions=2, steps=40)
-    told: list[tuple[int, int]] = []
+    reported: list[tuple[int, int]] = []
     report = jobs.compact(
         spark,
         str(tmp_path / "log"),
         [(TOPIC, 1)],
         force=True,
         configs=SETTINGS,
-        on_progress=lambda *how_far: told.append(how_far),
+        on_progress=lambda *how_far: reported.append(how_far),
     )
     assert [(row["topic"], row["partition"]) for row in report.rows] == [(TOPIC, 1)]
     assert report.rows[0]["bytes_after"] < report.rows[0]["bytes"]
-    assert told
+    assert reported
     check(tmp_path / "log")

@@ -90,13 +90,13 @@ def test_every_record_of_a_broker(spark: SparkSession, corpus: Corpus, tmp_path:
     assert report.exit_code == 0
     rows = exported(tmp_path)
     for topic, partition in answers.partitions_with_records("kafka43-clean"):
-        told = list(answers.records("kafka43-clean", topic, partition))
+        answer = list(answers.records("kafka43-clean", topic, partition))
         found = rows.pop((topic, partition), [])
         if topic.startswith("__"):
             assert found == []
             continue
-        assert [row["offset"] for row in found] == [each.offset for each in told]
-        for row, each in zip(found, told, strict=True):
+        assert [row["offset"] for row in found] == [each.offset for each in answer]
+        for row, each in zip(found, answer, strict=True):
             assert (row["key"], row["value"]) == (each.key, each.value)
             assert row["timestamp"] == (None if each.timestamp == -1 else each.timestamp)
             assert row["timestampType"] == TYPES[each.timestamp_type]

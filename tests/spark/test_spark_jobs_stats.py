@@ -28,17 +28,17 @@ def test_by_partition(spark: SparkSession, corpus: Corpus) -> None:
     report = jobs.stats(spark, str(corpus("kafka43-clean")))
     found = {(row["topic"], row["partition"]): row for row in report.rows}
     for key in answers.partitions_with_records("kafka43-clean"):
-        told = list(answers.records("kafka43-clean", *key))
-        if not told or key[0].startswith("__"):
+        answer = list(answers.records("kafka43-clean", *key))
+        if not answer or key[0].startswith("__"):
             assert key not in found
             continue
         row = found.pop(key)
-        assert row["records"] == len(told)
-        assert row["keyBytes"] == sum(len(each.key or b"") for each in told)
-        assert row["valueBytes"] == sum(len(each.value or b"") for each in told)
-        assert row["nullValues"] == sum(each.value is None for each in told)
-        assert (row["firstOffset"], row["lastOffset"]) == (told[0].offset, told[-1].offset)
-        times = [each.timestamp for each in told if each.timestamp != -1]
+        assert row["records"] == len(answer)
+        assert row["keyBytes"] == sum(len(each.key or b"") for each in answer)
+        assert row["valueBytes"] == sum(len(each.value or b"") for each in answer)
+        assert row["nullValues"] == sum(each.value is None for each in answer)
+        assert (row["firstOffset"], row["lastOffset"]) == (answer[0].offset, answer[-1].offset)
+        times = [each.timestamp for each in answer if each.timestamp != -1]
         assert row["firstTimestamp"] == min(times, default=None)
         assert row["lastTimestamp"] == max(times, default=None)
     assert found == {}

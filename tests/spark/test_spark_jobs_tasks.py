@@ -62,12 +62,12 @@ def _work(unit: int) -> int:
 
 @pytest.mark.spark
 def test_results_progress_and_errors(spark: SparkSession) -> None:
-    told: list[tuple[int, int]] = []
+    reported: list[tuple[int, int]] = []
     units = list(range(6))
-    found = run(spark, "test", units, _work, on_progress=lambda *now: told.append(now))
+    found = run(spark, "test", units, _work, on_progress=lambda *now: reported.append(now))
     assert found == [unit * unit for unit in units]
-    assert told[-1] in ((5, 6), (6, 6))
-    assert told == sorted(told)
+    assert reported[-1] in ((5, 6), (6, 6))
+    assert reported == sorted(reported)
     with pytest.raises(PySparkException, match="no unit: -1"):
         run(spark, "test", [1, -1], _work)
 

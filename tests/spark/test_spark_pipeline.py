@@ -17,7 +17,7 @@ import pytest
 
 from tests import answers
 from tests.readme import ROOT
-from tests.spark.told import told_by_kafka
+from tests.spark.expected import rows_of_kafka
 
 pytestmark = pytest.mark.spark
 
@@ -55,16 +55,16 @@ def date_of(record: dict[str, object]) -> str:
 def test_the_charts_count_the_records(tmp_path: Path) -> None:
     """Nothing is left behind."""
     printed = run(tmp_path)
-    told = list(told_by_kafka("kafka43-clean", answers.READ_COMMITTED))
-    topics = Counter(str(record["topic"]) for record in told)
+    answer = list(rows_of_kafka("kafka43-clean", answers.READ_COMMITTED))
+    topics = Counter(str(record["topic"]) for record in answer)
     for topic, _ in topics.most_common(3):
         [chart] = re.findall(rf"^{re.escape(topic)}, .*\n.*\n((?:\d.*\n)+)", printed, re.MULTILINE)
         lines = re.findall(r"^(\d{4}-\d\d-\d\d) (.{24}) +([\d,]+)$", chart, re.MULTILINE)
         assert {date: int(count.replace(",", "")) for date, _, count in lines} == Counter(
-            date_of(record) for record in told if record["topic"] == topic
+            date_of(record) for record in answer if record["topic"] == topic
         )
         assert "█" in "".join(bars for _, bars, _ in lines)
-    assert f"{len(told):,} records with a timestamp in {len(topics)} topics" in printed
+    assert f"{len(answer):,} records with a timestamp in {len(topics)} topics" in printed
     assert "topic=orders" in printed
     assert "date=2026-09-01" in printed
     assert list(tmp_path.iterdir()) == []
@@ -78,8 +78,8 @@ def test_a_table_of_ones_own(corpus: Corpus, tmp_path: Path) -> None:
     hive = pa.dataset.partitioning(pa.schema(columns.items()), flavor="hive")
     found = pa.dataset.dataset(table, format="parquet", partitioning=hive).to_table()
     names = ("topic", "date", "partition", "offset", "key", "value")
-    told = told_by_kafka("kafka43-two-dirs", answers.READ_COMMITTED)
-    expected = [{**record, "date": date_of(record)} for record in told]
+    answer = rows_of_kafka("kafka43-two-dirs", answers.READ_COMMITTED)
+    expected = [{**record, "date": date_of(record)} for record in answer]
     assert sorted(
         (tuple(row[name] for name in names) for row in found.to_pylist()), key=str
     ) == sorted((tuple(record[name] for name in names) for record in expected), key=str)

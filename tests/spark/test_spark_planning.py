@@ -137,9 +137,9 @@ def test_planning_reads_no_records(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_all_topics_but_the_internal_ones(corpus: Corpus) -> None:
     ranges = planned(corpus("kafka43-clean"))
     expected = {
-        key: (told.beginning, told.end)
-        for key, told in answers.offsets("kafka43-clean").items()
-        if key[0] not in INTERNAL_TOPICS and told.beginning < told.end
+        key: (answer.beginning, answer.end)
+        for key, answer in answers.offsets("kafka43-clean").items()
+        if key[0] not in INTERNAL_TOPICS and answer.beginning < answer.end
     }
     assert whole(ranges) == expected
 
@@ -150,11 +150,11 @@ def test_an_internal_topic_that_is_named(corpus: Corpus) -> None:
 
 
 def test_committed_records_end_at_the_last_stable_offset(corpus: Corpus) -> None:
-    told = answers.offsets("kafka43-clean")["txn-open", 0]
-    assert told.last_stable < told.end
+    answer = answers.offsets("kafka43-clean")["txn-open", 0]
+    assert answer.last_stable < answer.end
     options = {"subscribe": "txn-open", "kafka.isolation.level": "read_committed"}
     ranges = planned(corpus("kafka43-clean"), **options)
-    assert whole(ranges) == {("txn-open", 0): (told.beginning, told.last_stable)}
+    assert whole(ranges) == {("txn-open", 0): (answer.beginning, answer.last_stable)}
 
 
 def test_paths_are_absolute_for_the_workers(
@@ -221,28 +221,30 @@ def test_a_path_that_is_no_log_directory(tmp_path: Path) -> None:
 
 
 def test_offsets_that_have_gone_are_a_loss(corpus: Corpus) -> None:
-    told = answers.offsets("kafka43-clean")["trimmed", 0]
-    assert told.beginning > 0
+    answer = answers.offsets("kafka43-clean")["trimmed", 0]
+    assert answer.beginning > 0
     options = {"subscribe": "trimmed", "startingOffsets": '{"trimmed": {"0": 0}}'}
-    with pytest.raises(DataLoss, match=f"startingOffsets is 0, but only offsets {told.beginning}"):
+    with pytest.raises(
+        DataLoss, match=f"startingOffsets is 0, but only offsets {answer.beginning}"
+    ):
         planned(corpus("kafka43-clean"), **options)
     ranges = planned(corpus("kafka43-clean"), **options, failOnDataLoss="false")
-    assert whole(ranges) == {("trimmed", 0): (told.beginning, told.end)}
+    assert whole(ranges) == {("trimmed", 0): (answer.beginning, answer.end)}
 
 
 def test_offsets_that_are_not_there_yet_are_a_loss(corpus: Corpus) -> None:
-    told = answers.offsets("kafka43-clean")["orders", 0]
+    answer = answers.offsets("kafka43-clean")["orders", 0]
     options = {"assign": '{"orders": [0]}', "endingOffsets": '{"orders": {"0": 99999999}}'}
     with pytest.raises(DataLoss, match="endingOffsets is 99999999"):
         planned(corpus("kafka43-clean"), **options)
     ranges = planned(corpus("kafka43-clean"), **options, failOnDataLoss="false")
-    assert whole(ranges) == {("orders", 0): (told.beginning, told.end)}
+    assert whole(ranges) == {("orders", 0): (answer.beginning, answer.end)}
 
 
 def test_times_become_offsets_as_the_broker_told_them(corpus: Corpus) -> None:
     """Only of logs where the broker's answer is right, see the answers' README."""
-    told = [each for each in answers.times("kafka43-clean") if each.topic == "orders"]
-    found = sorted({each.timestamp: each for each in told if each.offset}.values(), key=str)
+    answer = [each for each in answers.times("kafka43-clean") if each.topic == "orders"]
+    found = sorted({each.timestamp: each for each in answer if each.offset}.values(), key=str)
     assert len(found) > 20
     for each in found[::10]:
         of = {each.topic: {str(each.partition): each.timestamp}}

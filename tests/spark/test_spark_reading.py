@@ -79,21 +79,21 @@ class Read:
         return found
 
 
-def told_by_kafka(corpus: str, isolation: str) -> Iterator[dict[str, object]]:
+def rows_of_kafka(corpus: str, isolation: str) -> Iterator[dict[str, object]]:
     """Rows of the topics that are read when none is named."""
     for topic, partition in answers.partitions_with_records(corpus):
         if topic.startswith("__"):
             continue
-        for told in answers.records(corpus, topic, partition, isolation):
-            headers = [{"key": name, "value": value} for name, value in told.headers]
+        for expected in answers.records(corpus, topic, partition, isolation):
+            headers = [{"key": name, "value": value} for name, value in expected.headers]
             yield {
-                "key": told.key,
-                "value": told.value,
+                "key": expected.key,
+                "value": expected.value,
                 "topic": topic,
                 "partition": partition,
-                "offset": told.offset,
-                "timestamp": None if told.timestamp == -1 else told.timestamp * 1000,
-                "timestampType": TYPES[told.timestamp_type],
+                "offset": expected.offset,
+                "timestamp": None if expected.timestamp == -1 else expected.timestamp * 1000,
+                "timestampType": TYPES[expected.timestamp_type],
                 "headers": headers or None,
             }
 
@@ -106,7 +106,7 @@ def test_every_record_as_kafka_gave_it(corpus: Corpus, name: str, isolation: str
     table = read.table()
     assert table.schema.equals(SCHEMA)
     plain = table.set_column(5, "timestamp", table["timestamp"].cast(pa.int64()))
-    assert plain.to_pylist() == list(told_by_kafka(name, isolation))
+    assert plain.to_pylist() == list(rows_of_kafka(name, isolation))
 
 
 def test_only_the_columns_asked_for_are_made(corpus: Corpus) -> None:

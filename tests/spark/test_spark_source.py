@@ -12,7 +12,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from tests import answers
-from tests.spark.told import told_by_kafka
+from tests.spark.expected import rows_of_kafka
 
 pytestmark = pytest.mark.spark
 
@@ -61,7 +61,7 @@ def test_every_record_as_kafka_gave_it(
 ) -> None:
     options = {"kafka.isolation.level": isolation, "maxBytesPerPartition": "1000000"}
     frame = load(spark, corpus(name), includeHeaders="true", **options)
-    assert rows(frame) == list(told_by_kafka(name, isolation))
+    assert rows(frame) == list(rows_of_kafka(name, isolation))
 
 
 def test_the_schema_is_that_of_the_kafka_source(spark: SparkSession, corpus: Corpus) -> None:
@@ -101,15 +101,16 @@ def test_sql(spark: SparkSession, corpus: Corpus) -> None:
         f" OPTIONS (path '{corpus('kafka43-clean')}', subscribe 'orders')"
     )
     found = spark.sql("SELECT partition, count(*) AS n, max(offset) AS last FROM orders GROUP BY 1")
-    told = answers.offsets("kafka43-clean")
+    answer = answers.offsets("kafka43-clean")
     assert {(row.partition, row.n, row.last) for row in found.collect()} == {
-        (number, told["orders", number].end, told["orders", number].end - 1) for number in range(3)
+        (number, answer["orders", number].end, answer["orders", number].end - 1)
+        for number in range(3)
     }
 
 
 def test_several_directories(spark: SparkSession, corpus: Corpus) -> None:
     both = corpus("kafka43-two-dirs")
-    expected = sum(1 for _ in told_by_kafka("kafka43-two-dirs", answers.READ_UNCOMMITTED))
+    expected = sum(1 for _ in rows_of_kafka("kafka43-two-dirs", answers.READ_UNCOMMITTED))
     for where in ([f"{both}/dir1", f"{both}/dir2"], [f"{both}/dir1,{both}/dir2"], [f"{both}/d*"]):
         assert load(spark, where).select("offset").count() == expected
 
@@ -190,9 +191,9 @@ def test_other_filters_are_left_to_spark(spark: SparkSession, corpus: Corpus) ->
     frame = load(spark, corpus("kafka43-clean"), subscribe="orders")
     found = frame.where("cast(key as string) = 'customer-519' OR offset = 3").count()
     assert found == sum(
-        told.key == b"customer-519" or told.offset == 3
+        answer.key == b"customer-519" or answer.offset == 3
         for number in range(3)
-        for told in answers.records("kafka43-clean", "orders", number)
+        for answer in answers.records("kafka43-clean", "orders", number)
     )
 
 

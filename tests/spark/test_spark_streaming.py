@@ -24,7 +24,7 @@ import kafkafs
 from kafkafs import WritableLogDirectories
 from tests import answers
 from tests.readme import ROOT
-from tests.spark.told import told_by_kafka
+from tests.spark.expected import rows_of_kafka
 
 pytestmark = pytest.mark.spark
 
@@ -96,9 +96,9 @@ def test_every_record_as_kafka_gave_it(
         maxOffsetsPerTrigger="30000",
     )
     query = all_now(frame, tmp_path)
-    told = list(told_by_kafka("kafka43-clean", isolation))
+    answer = list(rows_of_kafka("kafka43-clean", isolation))
     assert rows(spark, tmp_path) == sorted(
-        told, key=lambda row: (row["topic"], row["partition"], row["offset"])
+        answer, key=lambda row: (row["topic"], row["partition"], row["offset"])
     )
     progress = [each for each in query.recentProgress if each["numInputRows"]]
     assert len(progress) == 2
@@ -256,8 +256,8 @@ def test_what_retention_took_fails_the_query_or_is_passed_over(
         append(logs, "t", 0, 500)
         logs["t", 0].delete_records(700)
         logs.run("start-offsets")
-        told = "t-0 offsets 500 to 699 no longer exist: the log starts at 700 now"
-        with pytest.raises(PySparkException, match=told):
+        loss = "t-0 offsets 500 to 699 no longer exist: the log starts at 700 now"
+        with pytest.raises(PySparkException, match=loss):
             all_now(stream(spark, tmp_path / "logs", **options), tmp_path)
         all_now(stream(spark, tmp_path / "logs", **options, failOnDataLoss="false"), tmp_path)
     assert offsets(spark, tmp_path / "rows") == {("t", 0): [*range(500), *range(700, 1000)]}

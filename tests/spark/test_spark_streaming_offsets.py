@@ -257,12 +257,12 @@ def test_what_retention_took_is_named(
     assert strict.batch() == lenient.batch() == 10
     append(logs, "t", 0, 10)
     retained(logs, 14)
-    told = "t-0 offsets 10 to 13 no longer exist: the log starts at 14 now"
-    with pytest.raises(DataLoss, match=told):
+    reported = "t-0 offsets 10 to 13 no longer exist: the log starts at 14 now"
+    with pytest.raises(DataLoss, match=reported):
         strict.batch()
     with caplog.at_level(logging.WARNING):
         assert lenient.batch() == 6
-    assert told in caplog.text
+    assert reported in caplog.text
     assert lenient.found == {("t", 0): [*range(10), *range(14, 20)]}
     append(logs, "t", 0, 1)
     assert lenient.batch() == 1
@@ -281,12 +281,12 @@ def test_a_topic_that_has_gone_is_a_loss(
     assert strict.batch() == lenient.batch() == 20
     logs.delete_topic("t")
     append(logs, "u", 0, 1)
-    told = "t-0 was deleted; it was read up to offset 10"
-    with pytest.raises(DataLoss, match=told):
+    reported = "t-0 was deleted; it was read up to offset 10"
+    with pytest.raises(DataLoss, match=reported):
         strict.batch()
     with caplog.at_level(logging.WARNING):
         assert lenient.batch() == 1
-    assert told in caplog.text
+    assert reported in caplog.text
     logs.create_topic("t")
     append(logs, "t", 0, 3)
     assert lenient.batch() == 3

@@ -106,14 +106,14 @@ def test_paths_that_are_no_log_directories(spark: SparkSession, tmp_path: Path) 
     missing, plain = tmp_path / "missing", tmp_path / "plain"
     plain.mkdir()
     (tmp_path / "file").touch()
-    told = {
+    errors = {
         missing: f"{missing}: no such directory",
         missing / "below": f"{missing}/below: no such directory",
         tmp_path / "miss*": f"{tmp_path}/miss*: no directory matches",
         plain: f"{plain}: not a Kafka log directory",
         tmp_path / "file": f"{tmp_path}/file: ",
     }
-    for path, why in told.items():
+    for path, why in errors.items():
         for options in ({}, {"createTopics": "2"}):
             answer = refused(frame, path, topic="t", **options)
             assert why in answer
@@ -316,12 +316,12 @@ def test_a_broker_goes_on_with_what_was_written(spark: SparkSession, tmp_path: P
         broker.start()
         driver = Driver(broker.bootstrap, tmp_path / "driver2.log")
         driver.produce("t", [Message(b"k", b"behind", 1_700_000_000_000)], partition=1)
-        told = [r for n in range(3) for r in driver.records("t", n, READ_UNCOMMITTED)]
+        written = [r for n in range(3) for r in driver.records("t", n, READ_UNCOMMITTED)]
         driver.close()
         broker.stop()
     finally:
         broker.close()
-    found = Counter((record.value or b"").decode() for record in told)
+    found = Counter((record.value or b"").decode() for record in written)
     assert found == Counter([*(f"v{n}" for n in range(2000)), "before", "behind"])
     assert sorted(values(broker.log_dir)) == sorted(found)
 

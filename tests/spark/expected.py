@@ -1,0 +1,28 @@
+"""The rows that a read of a corpus must yield, from Kafka's own answers about it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tests import answers
+
+_TYPES = {"NoTimestampType": -1, "CreateTime": 0, "LogAppendTime": 1}
+
+
+def rows_of_kafka(corpus: str, isolation: str) -> Iterator[dict[str, object]]:
+    """The rows of all topics but Kafka's own, in order; timestamps in microseconds since 1970."""
+    for topic, partition in answers.partitions_with_records(corpus):
+        if topic.startswith("__"):
+            continue
+        for expected in answers.records(corpus, topic, partition, isolation):
+            yield {
+                "key": expected.key,
+                "value": expected.value,
+                "topic": topic,
+                "partition": partition,
+                "offset": expected.offset,
+                "timestamp": None if expected.timestamp == -1 else expected.timestamp * 1000,
+                "timestampType": _TYPES[expected.timestamp_type],
+                "headers": [{"key": key, "value": value} for key, value in expected.headers]
+                or None,
+            }
