@@ -2,28 +2,38 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from time import monotonic
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
-from kafkafs.storage.errors import SettingsStay, StorageError
-from kafkafs.storage.log.delete.deletions import Deletion
-from kafkafs.storage.log_dirs.purging import FoundLeftover, select
-from kafkafs.storage.log_dirs.selection import Choice, choose
+from kafkafs.storage.errors import UnknownPartition, UnknownTopic
+from kafkafs.storage.log_dirs.selection import Selection
+from kafkafs.storage.operations.append import AppendLines, append_lines
+from kafkafs.storage.operations.compact import Compact, compact
+from kafkafs.storage.operations.expire import Expire, expire
+from kafkafs.storage.operations.purge import Purge, purge
+from kafkafs.storage.operations.request import PartitionFailed, Progress, Request, Row
+from kafkafs.storage.operations.topics import (
+    ConfigureTopic,
+    CreateTopic,
+    DeleteTopics,
+    configure_topic,
+    create_topic,
+    delete_topics,
+)
+from kafkafs.storage.operations.undelete import ListDeleted, list_deleted, undelete
 
 from ..vfs.errnos import Invalid
-from .conversation import Control, Emit, Fed, Row, Work, error_row
-from .fed_lines import FIELDS, fed_lines
+from .conversation import Control, Emit, Fed, Work
+from .lines import described, json_object, selecting, undeleting
 
-# The most digits of an int32.
-_PARTITION_DIGITS: Final = 10
-# The most digits of an int64.
-_OFFSET_DIGITS: Final = 19
+_MAX_APPEND_BYTES: Final = 64 << 20
 
 Prepare = Callable[[Control, Sequence[str]], Work | Fed]
-Key = tuple[str, int]
+Q = TypeVar("Q", bound=Request)
+Operation = Callable[[Any, Q, Progress], Iterator[Row | PartitionFailed]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,43 +68,6 @@ def _one(words: Sequence[str], what: str) -> str:
 def _none(words: Sequence[str]) -> None:
     if words:
         raise Invalid("takes no arguments")
-
-
-def _split(words: Sequence[str], options: frozenset[str]) -> tuple[list[Choice], frozenset[str]]:
-    """Returns the selected partitions, and the options. A topic named like an option is written
-    with a slash, as in `force/`."""
-    given = frozenset(words) & options
-    return [_choice(word) for word in words if word not in given], given
-
-
-def _choice(word: str) -> Choice:
-    topic, _, number = word.partition("/")
-    if topic and not number:
-        return topic, None
-    if not (topic and number.isascii() and number.isdigit()) or len(number) > _PARTITION_DIGITS:
-        raise Invalid("needs TOPIC or TOPIC/PARTITION")
-    return topic, int(number)
-
-
-def _object(words: Sequence[str], **kinds: type) -> dict[str, Any]:
-    """Returns the fields of a JSON object, each checked for its type."""
-    try:
-        found = json.loads("".join(words))
-    except ValueError as error:
-        raise Invalid(f"needs a JSON object: {error}") from None
-    if not isinstance(found, dict):
-        raise Invalid("needs a JSON object")
-    for name, value in found.items():
-        if name not in kinds or not isinstance(value, kinds[name]):
-            raise Invalid(f"field {name!r} is not one of {', '.join(kinds)}, or has a wrong type")
-    return found
-
-
-def _settings(found: Mapping[str, Any], *, nulls: bool) -> dict[str, Any]:
-    for value in found.values():
-        if not (isinstance(value, str) or (nulls and value is None)):
-            raise Invalid("config values must be strings")
-    return dict(found)
 
 
 # -- what is done ---------------------------------------------------------------------------------
@@ -159,168 +132,112 @@ def _resume(control: Control, words: Sequence[str]) -> Work:
     return Work(resume, is_quick=True)
 
 
-def _each(
-    control: Control, keys: Sequence[Key], work: Callable[[Key], Iterator[Row]], emit: Emit
-) -> None:
-    """Does `work` on every partition, even if it fails on others."""
-    for key in keys:
-        control.check()
-        try:
-            for row in work(key):
-                emit(row)
-        except (StorageError, OSError) as error:
-            emit(error_row(error, "{}-{}".format(*key)))
+class _UntilTheEnd(Progress):
+    """Cancels an operation when the mount ends."""
+
+    def __init__(self, control: Control) -> None:
+        self._control = control
+
+    def check(self) -> None:
+        self._control.check()
 
 
-def _expire(control: Control, words: Sequence[str]) -> Work:
-    from kafkafs.storage.operations.expiring import expire, foretell
+def _work(control: Control, request: Q, operation: Operation[Q]) -> Work:
+    """Returns the work that answers with the rows of an operation."""
 
-    chosen, options = _split(words, frozenset(("all", "dry-run")))
-    engine = control.engine
-    keys = choose(engine.topics(), chosen)
+    def run(emit: Emit) -> None:
+        for row in operation(control.engine, request, _UntilTheEnd(control)):
+            emit(row.as_json())
 
-    def rows(key: Key) -> Iterator[Row]:
-        if "dry-run" in options:
-            futures = foretell(engine, key, engine.clock.now_ms())
-        else:
-            futures = expire(engine, key)
-        return (each.as_json() for each in futures if each.goes or "all" in options)
-
-    return Work(lambda emit: _each(control, keys, rows, emit))
+    return Work(run)
 
 
-def _compact(control: Control, words: Sequence[str]) -> Work:
-    from kafkafs.storage.operations.compaction import compact, foretell
-
-    chosen, options = _split(words, frozenset(("all", "force", "dry-run")))
-    engine = control.engine
-    keys = choose(engine.topics(), chosen)
-    named = {topic for topic, _ in chosen}
-    forced = "force" in options
-
-    def work(emit: Emit) -> None:
-        offset_map = engine.cleaner.new_map()
-
-        def rows(key: Key) -> Iterator[Row]:
-            if "dry-run" in options:
-                done = foretell(engine, key, engine.clock.now_ms(), forced)
-            else:
-                done = compact(engine, key, offset_map, forced)
-            if done is None and key[0] in named:
-                yield not_compacted(key)
-            elif done is not None and (done.is_change or "all" in options):
-                yield done.as_json()
-
-        _each(control, keys, rows, emit)
-
-    return Work(work)
-
-
-def not_compacted(key: Key) -> Row:
-    why = 'its cleanup.policy does not include "compact"'
-    return {"error": why, "kind": "NotCompacted", "where": "{}-{}".format(*key)}
-
-
-def _create_topic(control: Control, words: Sequence[str]) -> Work:
-    given = _object(words, topic=str, partitions=int, settings=dict, topicId=str, unregistered=bool)
-    settings = _settings(given.get("settings", {}), nulls=False)
-    topic, partitions = given.get("topic", ""), given.get("partitions", 1)
-
-    def create(emit: Emit) -> None:
-        topic_id = control.engine.create_topic(
-            topic,
-            partitions,
-            settings,
-            given.get("topicId", ""),
-            unregistered=given.get("unregistered", False),
-        )
-        emit({"topic": topic, "topicId": topic_id, "partitions": partitions})
-
-    return Work(create)
+def _checked(control: Control, request: Q, operation: Operation[Q]) -> Work:
+    """Like `_work`, but raises at once if a topic or partition does not exist."""
+    refused = request.check(control.engine)
+    for each in refused:
+        if isinstance(each.cause, UnknownTopic | UnknownPartition):
+            raise each.cause
+    return _work(control, request, (lambda *_: iter(refused)) if refused else operation)
 
 
 def _topic(control: Control, name: str) -> str:
-    choose(control.engine.topics(), [(name, None)])
+    Selection(((name, None),)).partitions(control.engine.topics())
     return name
+
+
+def _expire(control: Control, words: Sequence[str]) -> Work:
+    return _checked(control, selecting(Expire, words), expire)
+
+
+def _compact(control: Control, words: Sequence[str]) -> Work:
+    return _checked(control, selecting(Compact, words), compact)
+
+
+def _purge(control: Control, words: Sequence[str]) -> Work:
+    return _checked(control, selecting(Purge, words), purge)
+
+
+def _deleted(control: Control, words: Sequence[str]) -> Work:
+    return _work(control, selecting(ListDeleted, words), list_deleted)
+
+
+def _undelete(control: Control, words: Sequence[str]) -> Work:
+    return _work(control, undeleting(words), undelete)
+
+
+def _create_topic(control: Control, words: Sequence[str]) -> Work:
+    given = json_object(
+        words[0], topic=str, partitions=int, settings=dict, topicId=str, unregistered=bool
+    )
+    _refuse_values(given.get("settings", {}), nulls=False)
+    return _work(control, described(CreateTopic, {"topic": "", **given}), create_topic)
 
 
 def _delete_topic(control: Control, words: Sequence[str]) -> Work:
     topic = _topic(control, _one(words, "TOPIC"))
-
-    def delete(emit: Emit) -> None:
-        try:
-            control.engine.delete_topic(topic)
-        except SettingsStay as left:
-            emit({"topic": topic, "deleted": True, "warning": str(left)})
-        else:
-            emit({"topic": topic, "deleted": True})
-
-    return Work(delete)
-
-
-def _append(control: Control, words: Sequence[str]) -> Fed:
-    return fed_lines(control, _object(words, **FIELDS))
+    return _work(control, DeleteTopics((topic,)), delete_topics)
 
 
 def _configure_topic(control: Control, words: Sequence[str]) -> Work:
-    given = _object(words, topic=str, changes=dict)
-    changes = _settings(given.get("changes", {}), nulls=True)
-    topic = _topic(control, given.get("topic", ""))
-
-    def configure(emit: Emit) -> None:
-        emit({"topic": topic, **control.engine.set_topic_config(topic, changes).as_json()})
-
-    return Work(configure)
+    given = json_object(words[0], topic=str, changes=dict)
+    _refuse_values(given.get("changes", {}), nulls=True)
+    request = described(ConfigureTopic, {"topic": "", **given})
+    _topic(control, request.topic)
+    return _work(control, request, configure_topic)
 
 
-def _deleted(control: Control, words: Sequence[str]) -> Work:
-    chosen, _ = _split(words, frozenset())
-
-    def tell(emit: Emit) -> None:
-        for each in control.engine.deleted():
-            if not chosen or any(_is_of(each, choice) for choice in chosen):
-                emit(each.as_json())
-
-    return Work(tell)
+def _refuse_values(found: Mapping[str, Any], *, nulls: bool) -> None:
+    for value in found.values():
+        if not (isinstance(value, str) or (nulls and value is None)):
+            raise Invalid("config values must be strings")
 
 
-def _is_of(deletion: Deletion, choice: Choice) -> bool:
-    topic, number = choice
-    return deletion.topic == topic and number in (None, deletion.partition)
+def _append(control: Control, words: Sequence[str]) -> Fed:
+    """Prepares the verb: `size` bytes of whole lines follow and are appended once they have all
+    arrived."""
+    kinds = {"format": str, "keySeparator": str, "compression": str, "batchSize": int}
+    given = json_object(words[0], topic=str, partition=int, **kinds, size=int, lines=int, sync=bool)
+    size = given.pop("size", 0)
+    if not 0 <= size <= _MAX_APPEND_BYTES:
+        raise Invalid(f"size must be from 0 to {_MAX_APPEND_BYTES}")
+    engine = control.engine
+    request = described(AppendLines, {"topic": "", "partition": -1, **given})
+    writer = engine.writer(request.topic, request.partition)
 
+    def run(data: bytes, emit: Emit) -> None:
+        row = append_lines(
+            lambda records: writer.append_records(
+                records.stamped(engine.clock.now_ms()), request.plan
+            ),
+            request,
+            data,
+        )
+        if request.sync:
+            writer.flush()
+        emit(row.as_json())
 
-def _undelete(control: Control, words: Sequence[str]) -> Work:
-    if not 1 <= len(words) <= 2:
-        raise Invalid("needs TOPIC or TOPIC/PARTITION, and optionally an OFFSET")
-    topic, number = _choice(words[0])
-    offset = _offset(words[1]) if len(words) == 2 else None
-
-    def undelete(emit: Emit) -> None:
-        for each in control.engine.undelete(topic, number, offset):
-            emit(each.as_json())
-
-    return Work(undelete)
-
-
-def _offset(word: str) -> int:
-    if not (word.isascii() and word.isdigit()) or len(word) > _OFFSET_DIGITS:
-        raise Invalid("OFFSET must be a number")
-    return int(word)
-
-
-def _purge(control: Control, words: Sequence[str]) -> Work:
-    chosen, options = _split(words, frozenset(("stray", "dry-run")))
-
-    def find() -> list[FoundLeftover]:
-        engine = control.engine
-        return select(engine, engine.leftovers(strays="stray" in options), chosen)
-
-    def purge(emit: Emit) -> None:
-        for each in find() if "dry-run" in options else control.engine.purge(find()):
-            emit(each.as_json())
-
-    find()  # raises an unknown topic or partition at once
-    return Work(purge)
+    return Fed(size, lambda data: Work(partial(run, data), is_quick=True))
 
 
 _WITH_JSON: Final[frozenset[Prepare]] = frozenset((_create_topic, _configure_topic, _append))

@@ -7,16 +7,20 @@ before the tasks are started.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import groupby
+from typing import NoReturn
 
 from ..config.kafka import Resolved, texts
 from ..errors import UnknownPartition, UnknownTopic
-from ..format.files.names import METADATA_TOPIC
+from ..format.files.names import TopicPartition
 from ..log.delete.retention import Rule
 from ..log_dirs.engine import Engine
-from ..log_dirs.log_dir import TopicPartition
 from ..log_dirs.purging import find_leftovers
-from .expiring import foretell
+from .expire import Expire, ExpiredSegment, expire
+from .request import PartitionFailed
 
 _LEFTOVERS = "leftovers of deletions, compactions and crashes"
 _DEFAULT = "Kafka's default"
@@ -35,31 +39,37 @@ class Due:
 
 def first_pass(engine: Engine, now_ms: int) -> list[Due]:
     """Returns what retention at `now_ms` and the removal of leftovers would delete, by cause, the
-    largest first. Changes nothing."""
+    largest first. Changes nothing. Raises CorruptError or OSError if a partition cannot be read."""
     dues: defaultdict[str, Due] = defaultdict(lambda: Due(""))
-    for topic, numbers in engine.topics().items():
-        if topic == METADATA_TOPIC:
-            continue  # the KRaft quorum's own log
-        for number in numbers:
-            try:
-                _add_partition(dues, engine, (topic, number), now_ms)
-            except (UnknownTopic, UnknownPartition):
-                continue  # deleted meanwhile
+    rows = [
+        each if isinstance(each, ExpiredSegment) else _raised(each)
+        for each in expire(engine, Expire(at_ms=now_ms, everything=True))
+    ]
+    for key, segments in groupby(rows, lambda row: (row.topic, row.partition)):
+        with suppress(UnknownTopic, UnknownPartition):  # deleted meanwhile
+            _add_partition(dues, engine, key, list(segments))
     for each in find_leftovers(engine.log_dirs):
         _add(dues, _LEFTOVERS, (each.topic, each.partition), 0, each.size)
     return sorted(dues.values(), key=lambda due: due.size, reverse=True)
 
 
+def _raised(failed: PartitionFailed) -> NoReturn:
+    assert failed.cause is not None  # it happened in this process
+    raise failed.cause
+
+
 def _add_partition(
-    dues: defaultdict[str, Due], engine: Engine, key: TopicPartition, now_ms: int
+    dues: defaultdict[str, Due],
+    engine: Engine,
+    key: TopicPartition,
+    segments: Sequence[ExpiredSegment],
 ) -> None:
     resolved = engine.topic_config(key[0])
-    futures = foretell(engine, key, now_ms)
-    ends = [*(future.base_offset for future in futures[1:]), engine.log(*key).view().end_offset]
-    for future, end in zip(futures, ends, strict=True):
-        if future.outlook.rule is not None:
-            cause = _cause(future.outlook.rule, resolved)
-            _add(dues, cause, key, end - future.base_offset, future.size)
+    ends = [*(each.base_offset for each in segments[1:]), engine.log(*key).view().end_offset]
+    for segment, end in zip(segments, ends, strict=True):
+        if segment.outlook.rule is not None:
+            cause = _cause(segment.outlook.rule, resolved)
+            _add(dues, cause, key, end - segment.base_offset, segment.size)
 
 
 def _add(

@@ -20,9 +20,9 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
-from ..errors import CorruptError, SegmentGone, UnknownTopic
+from ..errors import CorruptError, SegmentGone, StorageError, UnknownPartition, UnknownTopic
 from ..format.files import names
 from ..format.files.checkpoints import (
     MetaProperties,
@@ -31,17 +31,18 @@ from ..format.files.checkpoints import (
     parse_offsets,
     parse_partition_metadata,
 )
-from ..format.files.names import PartitionState
+from ..format.files.names import PartitionState, TopicPartition
 from ..format.records.decoder import Decoder
 from ..io.disk import DirFd
 from ..io.lock import who_holds
 from ..io.retry import ATTEMPTS
 from ..log.check.verify import FindChecked, Listed, LogCheck
 from ..log_dirs.engine import Engine
-from ..log_dirs.log_dir import LogDir, PartitionDir, TopicPartition
+from ..log_dirs.log_dir import LogDir, PartitionDir, owner_differences
 from ..segment.check.verify import SegmentCheck, SegmentFacts
 from ..segment.check.verify_digest import DigestCheck, SegmentDigest
 from ..segment.check.verify_index import BEYOND_END, Finding
+from .request import SILENT, PartitionFailed, PartitionsRequest, Progress
 
 T = TypeVar("T")
 
@@ -80,6 +81,54 @@ class _DirFiles:
 
     meta: MetaProperties | None = None
     offsets: dict[str, dict[TopicPartition, int]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Verify(PartitionsRequest):
+    """Checks the selected partitions, or all and the log directories' own files. Changes
+    nothing."""
+
+    def units(self, engine: Engine) -> list[TopicPartition]:
+        """Returns the partitions, without a selection also the KRaft quorum's own log."""
+        if not self.selection:
+            return list(engine.log_dirs.partitions())
+        return PartitionsRequest.units(self, engine)
+
+
+@dataclass(frozen=True, slots=True)
+class VerifySummary:
+    """The last row: how many partitions were checked, and the number of findings."""
+
+    partitions: int
+    findings: int
+
+    def as_json(self) -> dict[str, Any]:
+        return {"partitions": self.partitions, "findings": self.findings}
+
+
+def verify(
+    engine: Engine, request: Verify, progress: Progress = SILENT
+) -> Iterator[Finding | VerifySummary | PartitionFailed]:
+    """Yields each violated rule as soon as it is found, and a summary at the end."""
+    verifier = Verifier(engine)
+    # Always called, because it reads what partitions are checked against.
+    findings = list(verifier.directories())
+    if not request.selection:
+        yield from findings
+    count = 0 if request.selection else len(findings)
+    units = request.units(engine)
+    for number, key in enumerate(units):
+        progress.check()
+        progress.report("verifying partitions", number, len(units))
+        try:
+            for finding in verifier.partition(engine.partition_dir(*key)):
+                count += 1
+                yield finding
+        except (UnknownTopic, UnknownPartition):
+            continue  # it was deleted in the meantime
+        except (StorageError, OSError) as error:
+            yield PartitionFailed.of(error)
+    yield VerifySummary(len(units), count)
 
 
 class Verifier:
@@ -124,7 +173,7 @@ class Verifier:
                     if first != found.path:
                         yield Finding(found.path, -1, f"the same partition is also in {first}")
             yield from _strange_directories(log_dir)
-        yield from self._strangers()
+        yield from self._of_other_owners()
 
     def partition(self, found: PartitionDir) -> Iterator[Finding]:
         """Yields the findings of one partition, and of what its directory says about it."""
@@ -256,18 +305,15 @@ class Verifier:
         files.meta = yield from _read(log_dir, names.META_PROPERTIES_FILE, parse_meta_properties)
         yield from _read(log_dir, names.CLEAN_SHUTDOWN_FILE, parse_clean_shutdown)
 
-    def _strangers(self) -> Iterator[Finding]:
+    def _of_other_owners(self) -> Iterator[Finding]:
         """Yields findings for directories of another cluster or broker than the first; Kafka does
         not start on them."""
         known = [(path, files.meta) for path, files in self._files.items() if files.meta]
         for path, meta in known[1:]:
             first_path, first = known[0]
-            for what, one, other in (
-                ("cluster", first.cluster_id, meta.cluster_id),
-                ("node", first.node_id, meta.node_id),
-            ):
-                if one != other:
-                    yield Finding(path, -1, f"belongs to {what} {other}, but {first_path} to {one}")
+            for what, found, expected in owner_differences(meta, first):
+                why = f"belongs to {what} {found}, but {first_path} to {expected}"
+                yield Finding(path, -1, why)
 
 
 class _SoundSegments:

@@ -181,7 +181,7 @@ def test_damage_in_one_log_holds_up_no_other(kafkafs: Kafkafs, data: Path) -> No
 def test_what_is_not_compacted(kafkafs: Kafkafs, data: Path, words: list[str]) -> None:
     result = kafkafs("compact", data, "plain", *words)
     assert (result.exit_code, result.stdout) == (1, "")
-    assert result.stderr == 'kafkafs: plain-0: its cleanup.policy does not include "compact"\n'
+    assert result.stderr == 'kafkafs: plain-0: cleanup.policy does not include "compact"\n'
     result = kafkafs("compact", data, "plain", "-c", "cleanup.policy=compact", *words)
     assert (result.exit_code, result.stderr) == (0, "")
     assert len(result.stdout.splitlines()) == 2

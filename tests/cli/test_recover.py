@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 
-from kafkafs.cli.verbs import recover
 from kafkafs.storage.format.files.names import METADATA_TOPIC
 from kafkafs.storage.log.load.log_loader import RecoveryPlan
 from kafkafs.storage.log_dirs.engine import Engine
 from kafkafs.storage.log_manager import LogManager
+from kafkafs.storage.operations import recover
 from tests.conftest import differences, fingerprint
 from tests.reading import scan
 

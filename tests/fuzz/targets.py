@@ -18,7 +18,7 @@ from pathlib import Path
 from kafkafs.storage.cleaner.cleaning import clean
 from kafkafs.storage.cleaner.offset_map import OffsetMap
 from kafkafs.storage.config.kafka import TopicConfig
-from kafkafs.storage.config.topic_file import parse_topic_settings
+from kafkafs.storage.config.topic_file import parse_topic_configs
 from kafkafs.storage.errors import CorruptError, OffsetNotFound, Refused, StorageError
 from kafkafs.storage.format.files.checkpoints import (
     parse_leader_epochs,
@@ -43,7 +43,7 @@ from kafkafs.storage.log.read.explain import broker_answer
 from kafkafs.storage.log.read.transactions import Isolation
 from kafkafs.storage.log.read.view import View
 from kafkafs.storage.log_dirs.engine import Engine
-from kafkafs.storage.operations.why import why
+from kafkafs.storage.operations.why import explained
 from kafkafs.storage.transactions.decisions import parse_decisions
 from tests.cleaning import Rewritten, log_to_clean
 from tests.reading import lines, lines_by_columns
@@ -95,7 +95,7 @@ def small_file(data: bytes) -> None:
         parse_meta_properties,
         parse_partition_metadata,
         parse_producer_snapshot,
-        parse_topic_settings,
+        parse_topic_configs,
         parse_decisions,
     ):
         with suppress(CorruptError):
@@ -141,7 +141,7 @@ def explained(view: View) -> None:
     """Explains why each segment is present; this must work, and serialize, whatever a segment
     contains."""
     config = replace(TopicConfig(), cleanup_policy=("compact", "delete"))
-    found = why(view, config, checkpoint=None, now_ms=0)
+    found = explained(view, config, checkpoint=None, now_ms=0)
     assert len(found.segments) == len(view.segments)
     json.dumps(found.as_json())
 

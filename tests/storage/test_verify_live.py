@@ -16,7 +16,8 @@ from kafkafs.storage.io.disk import DirFd, OpenFile
 from kafkafs.storage.io.retry import ATTEMPTS
 from kafkafs.storage.log.append.writer import LogWriter
 from kafkafs.storage.log_dirs.engine import Engine
-from kafkafs.storage.operations.expiring import foretell
+from kafkafs.storage.operations.expire import Expire, expire
+from kafkafs.storage.operations.request import PartitionFailed
 from kafkafs.storage.operations.verify import Verifier
 from tests.writing import NOW, batch, config, open_log
 
@@ -175,7 +176,9 @@ def test_segments_that_retention_takes_while_they_are_read(log_dir: Path) -> Non
 
     with stepping(delete_oldest, every=40):
         assert verified(log_dir) == []
-        assert foretell(Engine([str(log_dir)]), ("t", 0), NOW)
+        rows = list(expire(Engine([str(log_dir)]), Expire(at_ms=NOW, everything=True)))
+        assert rows
+        assert not any(isinstance(row, PartitionFailed) for row in rows)
     assert writer.start_offset > 4
 
 
@@ -217,7 +220,8 @@ def test_what_a_dry_run_looks_at_again_stays_an_error_where_it_stays_one(
         calls.append(1)
         raise SegmentGone("x")
 
-    monkeypatch.setattr("kafkafs.storage.operations.expiring.state_of", gone)
-    with pytest.raises(SegmentGone):
-        foretell(engine, ("t", 0), NOW)
+    monkeypatch.setattr("kafkafs.storage.log.delete.retention.state_of", gone)
+    (row,) = expire(engine, Expire(at_ms=NOW))
+    assert isinstance(row, PartitionFailed)
+    assert isinstance(row.cause, SegmentGone)
     assert len(calls) == ATTEMPTS

@@ -15,7 +15,7 @@ from kafkafs.storage.format.records.record_columns import RecordColumns
 from kafkafs.storage.log.delete.retention import Hold, Rule
 from kafkafs.storage.log_dirs.engine import Engine
 from kafkafs.storage.log_manager import LogManager
-from kafkafs.storage.operations.why import OldestTransaction, Why, why
+from kafkafs.storage.operations.why import ExplainedPartition, OldestTransaction, explained
 from kafkafs.storage.transactions.producer import TransactionalProducer
 
 THEN = 1_790_000_000_000
@@ -30,7 +30,7 @@ class Made:
         self.path = path
         self.clock = SetClock(THEN)
         self.engine = LogManager(str(path), clock=self.clock)
-        self.engine.create_topic("t", settings={"segment.ms": "1000", **settings})
+        self.engine.create_topic("t", configs={"segment.ms": "1000", **settings})
 
     def append(self, *values: bytes | None, producer: TransactionalProducer | None = None) -> None:
         keys = [b"k%d" % n for n in range(len(values))]
@@ -41,11 +41,11 @@ class Made:
             producer.append("t", 0, records)
         self.clock.advance(HOUR_MS)
 
-    def why(self, checkpoint: int | None = None, now_ms: int | None = None) -> Why:
+    def why(self, checkpoint: int | None = None, now_ms: int | None = None) -> ExplainedPartition:
         reader = Engine(str(self.path))
         view = reader.log("t", 0).view()
         now_ms = self.clock.now_ms() if now_ms is None else now_ms
-        return why(view, reader.topic_config("t").config, checkpoint, now_ms)
+        return explained(view, reader.topic_config("t").config, checkpoint, now_ms)
 
 
 Make = Callable[..., Made]
@@ -66,11 +66,11 @@ def make(tmp_path: Path) -> Iterator[Make]:
         each.engine.close()
 
 
-def bounds(found: Why) -> list[Bound | None]:
+def bounds(found: ExplainedPartition) -> list[Bound | None]:
     return [s.standing.bound if s.standing is not None else None for s in found.segments]
 
 
-def segments(found: Why) -> Any:
+def segments(found: ExplainedPartition) -> Any:
     """As `why.json` says them."""
     return json.loads(json.dumps(found.as_json()))["segments"]
 
@@ -206,7 +206,7 @@ def test_asking_changes_nothing(corpus: Callable[[str], Path]) -> None:
     for topic in reader.topics():
         log = reader.log(topic, 0)
         checkpoint = reader.partition_dir(topic, 0).log_dir.cleaner_offsets.get((topic, 0))
-        found = why(log.view(), reader.topic_config(topic).config, checkpoint, THEN)
+        found = explained(log.view(), reader.topic_config(topic).config, checkpoint, THEN)
         assert len(found.segments) == len(log.view().segments)
         if topic.startswith("cmp-") and topic != "cmp-lag":
             assert bounds(found)[-1] is Bound.ACTIVE

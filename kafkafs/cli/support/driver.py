@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from typing import Any, Protocol, TypeVar
 
+from kafkafs.mount.control.lines import is_forwardable
 from kafkafs.storage.errors import LogDirLocked
+from kafkafs.storage.format.files.checkpoints import MetaProperties
 from kafkafs.storage.log_dirs.engine import Engine
 from kafkafs.storage.operations.request import PartitionFailed, Progress, Request
 
 from . import failures
 from .mounted_engine import holding
 from .opening import open_engine, writing
-from .params import Config
 from .progress import Report, bar
+from .words import Config
 
 Q = TypeVar("Q", bound=Request, contravariant=True)
 R = TypeVar("R", covariant=True)
@@ -37,21 +40,24 @@ def perform(
     *,
     asks_mount: bool = False,
     finds_deleted: bool = False,
+    owner: MetaProperties | None = None,
+    creates: bool = False,
 ) -> int:
     """Carries out a request, calls `put` with every row, reports what failed on stderr, and returns
     the exit code.
 
-    A request that only reads takes no lock. One that writes opens the directories for writing; if
-    the user's own mount holds them, it is forwarded there. With `asks_mount`, so are those that
-    only read, because the mount knows more. Raises LogDirLocked if another process holds the
-    directories. `finds_deleted` as for LogManager.
+    A request that only reads takes no lock. One that writes opens the directories for writing, or
+    is forwarded to the user's own mount if that holds them. With `asks_mount`, so is one that only
+    reads, because the mount knows more. With `creates`, missing directories are created. Raises
+    LogDirLocked if another process holds the directories. `finds_deleted` and `owner` as for
+    LogManager.
     """
 
     def take(rows: Iterable[R | PartitionFailed]) -> int:
         code = 0
         for row in rows:
             if isinstance(row, PartitionFailed):
-                code = failures.tell_row(row)
+                code = failures.report_row(row)
             else:
                 put(row)
         return code
@@ -60,23 +66,31 @@ def perform(
         with _bars() as progress:
             return take(operation(engine, request, progress))
 
-    mounted = holding(log_dirs, configs) if request.writes or asks_mount else None
+    asks_mount |= request.writes and is_forwardable(request) and owner is None
+    mounted = holding(log_dirs, configs) if asks_mount else None
     if mounted is not None:
         return take(mounted.ask(request))
-    with closing(open_engine(log_dirs, configs)) as engine:
-        refused = request.check(engine)
-        if refused:
-            return take(refused)
-        if not request.writes:
-            return here(engine)
+    there = tuple(filter(_is_used, log_dirs)) if creates else log_dirs
+    if there:
+        with closing(open_engine(there, configs)) as engine:
+            refused = request.check(engine)
+            if refused:
+                return take(refused)
+            if not request.writes:
+                return here(engine)
     try:
-        with writing(log_dirs, configs, finds_deleted=finds_deleted) as manager:
+        with writing(log_dirs, configs, owner=owner, finds_deleted=finds_deleted) as manager:
             return here(manager)
     except LogDirLocked:
-        mounted = holding(log_dirs, configs)
+        mounted = holding(log_dirs, configs) if asks_mount else None
         if mounted is None:
             raise
     return take(mounted.ask(request))
+
+
+def _is_used(path: str) -> bool:
+    """Whether a directory exists and is not empty."""
+    return os.path.isdir(path) and bool(os.listdir(path))
 
 
 class _Bars(Progress):

@@ -9,25 +9,21 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
+from kafkafs.mount.control.lines import lines_of, row_of
 from kafkafs.mount.session.mount_table import Mounted, log_dirs_of, mounts
 from kafkafs.storage import errors
 from kafkafs.storage.io.disk import DirFd
 from kafkafs.storage.io.lock import who_holds
 
 from . import failures
-from .opening import open_engine, writing
-from .params import Config, Selected
+from .words import Config
 
 if TYPE_CHECKING:
-    from kafkafs.storage.log_dirs.engine import Engine
-    from kafkafs.storage.log_manager import LogManager
-
-Json = dict[str, Any]
+    from kafkafs.storage.operations.request import Request
 
 _READ_BYTES: Final = 1 << 20
 
@@ -38,18 +34,16 @@ class MountedEngine:
 
     point: str
 
-    def ask(self, request: Request) -> Iterator[Any]:
-        """Has the mount carry out the request; yields the rows of its answer as they arrive. What
-        failed is a row, too (PartitionFailed)."""
-        for line in lines_of(request):
-            for row in self.rows(line):
-                yield row_of(request, row)
+    def ask(self, request: Request, data: bytes = b"") -> Iterator[Any]:
+        """Has the mount carry out the request, on `data` if it takes some; yields the rows of its
+        answer as they arrive. What failed is a row, too (PartitionFailed)."""
+        for line in lines_of(request, data):
+            yield from (row_of(request, row) for row in self._rows(line + data))
 
-    def rows(self, line: str, data: bytes = b"") -> Iterator[Json]:
-        """Sends a line, followed by `data`, and yields the answer's rows as they arrive."""
+    def _rows(self, text: bytes) -> Iterator[dict[str, Any]]:
         fd = os.open(os.path.join(self.point, ".kafkafs/control"), os.O_RDWR)
         try:
-            refused = _write(fd, line.encode("utf-8", "surrogateescape") + b"\n" + data)
+            refused = _write(fd, text)
             for row in _rows(fd):
                 if "error" in row:
                     refused = None  # the answer says why
@@ -103,7 +97,7 @@ def _write(fd: int, data: bytes) -> OSError | None:
     return None
 
 
-def _rows(fd: int) -> Iterator[Json]:
+def _rows(fd: int) -> Iterator[dict[str, Any]]:
     begun = b""
     while part := os.read(fd, _READ_BYTES):
         *lines, begun = (begun + part).split(b"\n")

@@ -2,31 +2,37 @@
 
 from __future__ import annotations
 
-import json
 import os
 import select
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import IO, TYPE_CHECKING, Final
+from typing import IO, TYPE_CHECKING, Final, cast
 
 import click
 
-from ..support import (failures, output, progress)
-from ..support.params import (LocalFile, configs_option, json_option, log_dirs_argument, partition_argument)
-from ..support.verb import (Verb)
-from ..support.words import (Config)
+from kafkafs.storage.format.files.names import TopicPartition
+
+from ..support import failures, output, progress
+from ..support.params import (
+    LocalFile,
+    configs_option,
+    json_option,
+    log_dirs_argument,
+    partition_argument,
+)
+from ..support.verb import Verb
+from ..support.words import Config
 
 if TYPE_CHECKING:
-    from kafkafs.storage.format.records.encoder import (BatchPlan)
-    from kafkafs.storage.format.records.record_columns import (RecordColumns)
-    from kafkafs.storage.lines.text_input import (Parse)
-    from kafkafs.storage.log.append.appending import (LogAppendInfo)
-    from kafkafs.storage.log_manager import (LogManager)
+    from kafkafs.storage.format.records.record_columns import RecordColumns
+    from kafkafs.storage.log.append.appending import LogAppendInfo
+    from kafkafs.storage.log_manager import LogManager
+    from kafkafs.storage.operations.append import AppendedLines, AppendLines
 
-    from ..support.mounted_engine import (MountedEngine)
+    from ..support.mounted_engine import MountedEngine
 
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 
@@ -98,7 +104,7 @@ _MAX_LINE_BYTES: Final = 256 << 20
 @json_option("the result as a JSON object")
 def command(
     log_dirs: tuple[str, ...],
-    partition: tuple[str, int],
+    partition: TopicPartition,
     file: IO[bytes],
     form: str,
     key_separator: str | None,
@@ -116,51 +122,37 @@ def command(
     before it are kept, the lines after it are not read. All appended records are on disk when the
     command exits. No broker may be running on LOG_DIRS.
     """
-    from kafkafs.storage.errors import (LogDirLocked)
-    from kafkafs.storage.format.layout import (Codec)
-    from kafkafs.storage.format.records.encoder import (BatchPlan)
-    from kafkafs.storage.lines.line_appender import (LineAppender)
-    from kafkafs.storage.log_dirs.selection import (Selection)
+    from kafkafs.storage.errors import LogDirLocked
+    from kafkafs.storage.operations.append import AppendLines, append_lines
 
-    from ..support import (mounted_engine)
-    from ..support.opening import (open_engine, writing)
+    from ..support.mounted_engine import holding
+    from ..support.opening import open_engine, writing
 
-    parse = _parser(form, key_separator)
-    plan = BatchPlan(batch_bytes=batch_size, codec=Codec[compression.upper()])
+    _refuse_separator(form, key_separator)
+    request = AppendLines(*partition, form, key_separator or "", compression, batch_size)
     done = AppendSummary(*partition)
-
-    def take(append: Callable[[RecordColumns], LogAppendInfo], records: RecordColumns) -> None:
-        appended = append(records)
-        done.add(appended.first_offset, appended.last_offset, len(records))
-
+    linger = linger_ms / 1000
     with closing(open_engine(log_dirs, configs)) as looking:
-        # Invalid arguments must fail before anything is changed.
-        Selection((partition,)).partitions(looking.topics())
+        request.check(looking)  # invalid arguments must fail before anything is changed
     try:
         try:
             with (
                 writing(log_dirs, configs) as engine,
-                _appender(engine, partition, plan, in_transaction) as append,
-                _bar(file, done) as told,
+                _appender(engine, request, in_transaction) as append,
             ):
-                appender = LineAppender(parse, partial(take, append))
-                append_lines(file, appender.append, done, linger_ms / 1000, told)
+                _append_file(file, partial(append_lines, append), request, done, linger)
         except LogDirLocked:
-            mounted = mounted_engine.holding(log_dirs, configs)
+            mounted = holding(log_dirs, configs)
             if mounted is None:
                 raise
             if in_transaction:
                 why = "is mounted; a transaction needs exclusive access: unmount it first"
                 raise failures.Failure(f"{','.join(log_dirs)}: {why}") from None
-            given = {
-                "topic": partition[0],
-                "partition": partition[1],
-                "format": form,
-                "keySeparator": key_separator or "",
-                "compression": compression,
-                "batchSize": batch_size,
-            }
-            _append_through(mounted, given, file, done, linger_ms / 1000)
+            append_there = partial(_append_through, mounted)
+            try:
+                _append_file(file, append_there, request, done, linger)
+            finally:
+                append_there(replace(request, sync=True), b"")
     except BadInput:
         if not in_transaction:
             done.show(as_json)
@@ -168,32 +160,13 @@ def command(
     done.show(as_json)
 
 
-def _append_through(
-    mounted: MountedEngine,
-    given: dict[str, object],
-    file: IO[bytes],
-    done: AppendSummary,
-    linger: float,
-) -> None:
-    """Forwards the lines of `file` to a mounted engine. Raises BadInput at an invalid line, after
-    recording the lines before it in `done`."""
-    lines = 0
+def _append_through(mounted: MountedEngine, request: AppendLines, data: bytes) -> AppendedLines:
+    from kafkafs.storage.operations.request import PartitionFailed
 
-    def append(data: bytes, *, sync: bool = False) -> None:
-        nonlocal lines
-        asked = {**given, "size": len(data), "lines": lines, "sync": sync}
-        (row,) = mounted.ask(f"append {json.dumps(asked)}", data)
-        if row["records"]:
-            done.add(row["firstOffset"], row["lastOffset"], row["records"])
-        lines = row["lines"]
-        if "badLine" in row:
-            raise BadInput(f"{_name(file)}: {row['badLine']}")
-
-    with _bar(file, done) as told:
-        try:
-            append_lines(file, append, done, linger, told)
-        finally:
-            append(b"", sync=True)
+    (row,) = mounted.ask(request, data)
+    if isinstance(row, PartitionFailed):
+        raise failures.failure_of(row)
+    return cast("AppendedLines", row)
 
 
 def _bar(file: IO[bytes], done: AppendSummary) -> AbstractContextManager[progress.Report]:
@@ -216,13 +189,15 @@ class AppendSummary:
     first: int = -1
     last: int = -1
     records: int = 0
-    size: int = 0  # of the lines, in bytes
+    lines: int = 0
 
-    def add(self, first: int, last: int, records: int) -> None:
+    def add(self, row: AppendedLines) -> None:
         if not self.records:
-            self.first = first
-        self.last = last
-        self.records += records
+            self.first = row.first_offset
+        if row.records:
+            self.last = row.last_offset
+        self.records += row.records
+        self.lines = row.lines
 
     def show(self, as_json: bool) -> None:
         out = output.binary()
@@ -243,25 +218,24 @@ class AppendSummary:
         }
 
 
-def append_lines(
+def _append_file(
     file: IO[bytes],
-    append: Callable[[bytes], object],
+    append: Callable[[AppendLines, bytes], AppendedLines],
+    request: AppendLines,
     done: AppendSummary,
     linger: float,
-    told: Callable[[int, int], None],
 ) -> None:
     """Appends every line of `file` within `linger` seconds of its arrival. Raises BadInput at an
-    invalid line."""
-    from kafkafs.storage.errors import (BadLine)
-
-    total = _size(file)
-    for data in whole_lines(file, linger):
-        try:
-            append(data)
-        except BadLine as bad:
-            raise BadInput(f"{_name(file)}: {bad}") from None
-        done.size += len(data)
-        told(done.size, total)
+    invalid line, after adding the lines before it to `done`."""
+    size, total = 0, _size(file)
+    with _bar(file, done) as report:
+        for data in whole_lines(file, linger):
+            row = append(replace(request, lines=done.lines), data)
+            done.add(row)
+            if row.bad_line:
+                raise BadInput(f"{_name(file)}: {row.bad_line}")
+            size += len(data)
+            report(size, total)
 
 
 def whole_lines(file: IO[bytes], linger: float) -> Iterator[bytes]:
@@ -315,12 +289,13 @@ def _size(file: IO[bytes]) -> int:
 
 @contextmanager
 def _appender(
-    engine: LogManager, partition: tuple[str, int], plan: BatchPlan, in_transaction: bool
+    engine: LogManager, request: AppendLines, in_transaction: bool
 ) -> Iterator[Callable[[RecordColumns], LogAppendInfo]]:
     """Yields a function that appends records, with the current time where they have no timestamp.
     In a transaction all of them are appended or, if the block raises, none."""
-    from kafkafs.storage.transactions.producer import (TransactionalProducer)
+    from kafkafs.storage.transactions.producer import TransactionalProducer
 
+    partition, plan = (request.topic, request.partition), request.plan
     writer = engine.writer(*partition)
     if not in_transaction:
         yield lambda records: writer.append_records(records.stamped(engine.clock.now_ms()), plan)
@@ -332,16 +307,12 @@ def _appender(
         )
 
 
-def _parser(form: str, key_separator: str | None) -> Parse:
-    from kafkafs.storage.lines import (json_input, text_input)
-
+def _refuse_separator(form: str, key_separator: str | None) -> None:
     if key_separator is None:
-        return json_input.parse_json if form == "jsonl" else text_input.parse_values
+        return
     if form == "jsonl":
         raise click.UsageError(
             "--key-separator requires --format lines; JSON lines name their keys"
         )
-    separator = key_separator.encode("utf-8", "surrogateescape")
-    if not separator or b"\n" in separator:
+    if not key_separator or "\n" in key_separator:
         raise click.UsageError("--key-separator must be a non-empty text without line breaks")
-    return lambda data: text_input.parse_keyed(data, separator)

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import click
 
 from ..support import failures, output
 from ..support.params import (
-    Config,
-    Selected,
     configs_option,
     dry_run_option,
     human_option,
@@ -22,13 +19,11 @@ from ..support.params import (
     time_option,
 )
 from ..support.verb import Verb
+from ..support.words import Config
 
 if TYPE_CHECKING:
-    from kafkafs.storage.log_dirs.engine import Engine
-    from kafkafs.storage.log_manager import LogManager
-    from kafkafs.storage.operations.compaction import Compaction, KeptKey
-
-    from ..support.mounted_engine import MountedEngine
+    from kafkafs.storage.log_dirs.selection import Selection
+    from kafkafs.storage.operations.compact import Compact, CompactedLog, KeptKey
 
 # Why records are retained, for the table.
 _STAYS = {
@@ -42,11 +37,6 @@ _STAYS = {
 }
 
 _KEY_STAYS = {"newest": "newest of its key", "tombstone": "tombstone until"}
-
-_NOT_COMPACTED = 'its cleanup.policy does not include "compact"'
-
-# Processes one partition; returns None if its topic is not compacted.
-Work = Callable[[tuple[str, int], Callable[[int, int], None]], "Compaction | None"]
 
 
 @click.command(
@@ -90,7 +80,7 @@ Work = Callable[[tuple[str, int], Callable[[int, int], None]], "Compaction | Non
 @json_option("one JSON object per log, one per line")
 def command(
     log_dirs: tuple[str, ...],
-    selection: tuple[Selected, ...],
+    selection: Selection,
     dry_run: bool,
     force: bool,
     at: int | None,
@@ -112,60 +102,44 @@ def command(
     not: the key, the offset of its newest record, and why that record is retained; for a tombstone
     also its delete horizon.
     """
+    from kafkafs.storage.operations.compact import Compact, compact
+
+    from ..support.driver import perform
+
     if at is not None and not dry_run:
         raise click.UsageError("--at requires --dry-run")
+    request = Compact(selection, at, dry_run, force, everything)
     if keys:
-        return _tell_keys(log_dirs, _the_one(selection, dry_run), configs, at, as_json)
-    if dry_run:
-        found, code = _foretell(log_dirs, selection, configs, at, force)
-    else:
-        found, code = _compact(log_dirs, selection, configs, force)
-    shown = [each for each in found if everything or each.is_change]
+        return _print_keys(log_dirs, configs, request, as_json)
+    # The verb reports damage itself; the cleaner's log is for background cleaning.
+    logging.getLogger("kafkafs").addHandler(logging.NullHandler())
+    found: list[CompactedLog] = []
+    code = perform(log_dirs, configs, request, compact, found.append)
     if as_json:
-        output.binary().writelines(output.json_line(each.as_json()) for each in shown)
-    elif shown:
-        lines = output.aligned(list(_rows(shown, human)), right=range(1, 8))
-        output.binary().writelines(map(output.line, lines))
+        output.json_rows(found)
+    elif found:
+        output.table(_rows(found, human), right=range(1, 8))
     elif force and not code:
         failures.warn("nothing to compact: no record would be discarded")
     return code
 
 
-def _the_one(selection: Sequence[Selected], dry_run: bool) -> tuple[str, int]:
-    if dry_run and len(selection) == 1 and selection[0][1] is not None:
-        return selection[0][0], selection[0][1]
-    raise click.UsageError("--keys requires --dry-run and exactly one TOPIC/PARTITION")
-
-
-def _tell_keys(
-    log_dirs: tuple[str, ...],
-    key: tuple[str, int],
-    configs: Iterable[Config],
-    at: int | None,
-    as_json: bool,
+def _print_keys(
+    log_dirs: tuple[str, ...], configs: tuple[Config, ...], request: Compact, as_json: bool
 ) -> int:
-    from kafkafs.storage.clock import SystemClock
-    from kafkafs.storage.log_dirs.selection import choose
-    from kafkafs.storage.operations.compaction import foretell_keys
+    from kafkafs.storage.operations.compact import retained_keys
 
-    from ..support.opening import open_engine
+    from ..support.driver import perform
 
-    engine = open_engine(log_dirs, configs)
-    choose(engine.topics(), [key])
-    now_ms = SystemClock().now_ms() if at is None else at
+    names = request.selection.names
+    if request.writes or len(names) != 1 or names[0][1] is None:
+        raise click.UsageError("--keys requires --dry-run and exactly one TOPIC/PARTITION")
     out = output.binary()
-    with output.bar("{}/{}".format(*key)) as told:
-        for kept in foretell_keys(engine, key, now_ms, told):
-            out.write(_key_json(kept) if as_json else _key_line(kept))
-    return 0
 
+    def put(kept: KeptKey) -> None:
+        out.write(output.json_line(kept.as_json()) if as_json else _key_line(kept))
 
-def _key_json(kept: KeptKey) -> bytes:
-    shown = output.bytes_as_json(kept.key)
-    until = None if kept.until_ms < 0 else kept.until_ms
-    return output.json_line(
-        {"key": shown, "offset": kept.offset, "stays": kept.why, "until": until}
-    )
+    return perform(log_dirs, configs, request, retained_keys, put)
 
 
 def _key_line(kept: KeptKey) -> bytes:
@@ -174,96 +148,7 @@ def _key_line(kept: KeptKey) -> bytes:
     return output.line(f"{output.bytes_as_text(kept.key)}\t{kept.offset}\t{why}{until}")
 
 
-Compactions = tuple[list["Compaction"], int]
-
-
-def _foretell(
-    log_dirs: tuple[str, ...],
-    selection: Sequence[Selected],
-    configs: Iterable[Config],
-    at: int | None,
-    force: bool,
-) -> Compactions:
-    """Returns the results that compaction would have, and the exit code."""
-    from kafkafs.storage.clock import SystemClock
-    from kafkafs.storage.log_dirs.selection import choose
-    from kafkafs.storage.operations.compaction import foretell
-
-    from ..support.opening import open_engine
-
-    engine = open_engine(log_dirs, configs)
-    now_ms = SystemClock().now_ms() if at is None else at
-    return _each(
-        choose(engine.topics(), selection),
-        selection,
-        lambda key, told: foretell(engine, key, now_ms, force, told),
-    )
-
-
-def _compact(
-    log_dirs: tuple[str, ...],
-    selection: Sequence[Selected],
-    configs: Iterable[Config],
-    force: bool,
-) -> Compactions:
-    """Compacts; returns the results and the exit code."""
-    from kafkafs.storage.log_dirs.selection import choose
-    from kafkafs.storage.operations.compaction import Compaction, compact
-
-    from ..support.mounted_engine import change, words
-
-    # The verb reports damage itself; the cleaner's log is for background cleaning.
-    logging.getLogger("kafkafs").addHandler(logging.NullHandler())
-
-    def here(engine: LogManager) -> Compactions:
-        offset_map = engine.cleaner.new_map()
-        return _each(
-            choose(engine.topics(), selection),
-            selection,
-            lambda key, told: compact(engine, key, offset_map, force, told),
-        )
-
-    def there(mounted: MountedEngine) -> Compactions:
-        rows, code = mounted.each(f"compact {words(selection)} all{' force' if force else ''}")
-        return [Compaction.of_json(row) for row in rows], code
-
-    return change(log_dirs, configs, here, there, check=partial(_check, selection))
-
-
-def _check(selection: Sequence[Selected], engine: Engine) -> None:
-    """Raises UnknownTopic or UnknownPartition if a named one does not exist, Failure if none of
-    them is compacted."""
-    from kafkafs.storage.cleaner.plan import COMPACT
-    from kafkafs.storage.log_dirs.selection import choose
-
-    keys = choose(engine.topics(), selection)
-    policies = [engine.topic_config(topic).config.cleanup_policy for topic, _ in keys]
-    if selection and not any(COMPACT in policy for policy in policies):
-        names = ", ".join("{}-{}".format(*key) for key in keys)
-        raise failures.Failure(f"{names}: {_NOT_COMPACTED}")
-
-
-def _each(
-    keys: Iterable[tuple[str, int]], selection: Sequence[Selected], work: Work
-) -> Compactions:
-    """Runs `work` on every partition; an error in one does not stop the others."""
-    from ..support.opening import for_each_partition
-
-    named = {topic for topic, _ in selection}
-    found: list[Compaction] = []
-
-    def do(key: tuple[str, int]) -> None:
-        with output.bar("{}/{}".format(*key)) as told:
-            done = work(key, told)
-        if done is not None:
-            found.append(done)
-        elif key[0] in named:
-            raise failures.Failure("{}-{}: {}".format(*key, _NOT_COMPACTED))
-
-    return found, for_each_partition(keys, do, are_named=bool(selection))
-
-
-def _rows(found: Iterable[Compaction], human: bool) -> Iterator[tuple[str, ...]]:
+def _rows(found: Iterable[CompactedLog], human: bool) -> Iterator[tuple[str, ...]]:
     after = "AFTER"
     yield (
         "TOPIC",
@@ -293,7 +178,7 @@ def _rows(found: Iterable[Compaction], human: bool) -> Iterator[tuple[str, ...]]
         )
 
 
-def _gone(each: Compaction) -> str:
+def _gone(each: CompactedLog) -> str:
     """Returns the discarded records by reason, or why nothing was cleaned."""
     went = [f"{count} {reason}" for reason, count in each.gone.items() if count]
     if each.markers_gone:
@@ -303,7 +188,7 @@ def _gone(each: Compaction) -> str:
     return ", ".join(went) or "nothing"
 
 
-def _why_not(each: Compaction) -> str:
+def _why_not(each: CompactedLog) -> str:
     if each.dirty_ratio == 0:
         return "nothing to clean"
     return f"not due: dirty ratio {each.dirty_ratio:.2f}, must exceed {each.min_ratio:.2f}"

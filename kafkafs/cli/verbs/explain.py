@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 import click
 
-from ..support.params import (complete_tree_path, json_option, log_dirs_argument, reading_options)
-from ..support.verb import (Verb)
-from ..support.words import (Config, plain_path)
+from ..support import output
+from ..support.params import complete_tree_path, json_option, log_dirs_argument, reading_options
+from ..support.verb import Verb
+from ..support.words import Config, plain_path
 
 if TYPE_CHECKING:
-    from kafkafs.storage.log.read.log import (Log)
-    from kafkafs.storage.log.read.transactions import (Isolation)
-    from kafkafs.storage.log.read.view import (View)
-
-    from ..support.lookup_report import (LookupReport)
+    from kafkafs.storage.operations.explain import Explain
 
 _LINKS: Final = ("first", "last")
 
@@ -67,100 +63,40 @@ def command(
     A missing, stale or wrong index only makes the walk longer. The exit code is 1 if there is no
     such record; the steps show why.
     """
-    from ..support.output import (binary, json_line, line)
+    from kafkafs.storage.operations.explain import ExplainedLookup, explain
 
-    report = look_up(log_dirs, configs, isolation, path)
-    out = binary()
+    from ..support.driver import perform
+    from ..support.lookup_report import lines_of
+
+    rows: list[ExplainedLookup] = []
+    code = perform(log_dirs, configs, parse(path, isolation), explain, rows.append)
     if as_json:
-        out.write(json_line(report.as_json()))
+        output.json_rows(rows)
     else:
-        out.writelines(line(text) for text in report.lines())
-    return 0 if report.found is not None else 1
+        output.binary().writelines(output.line(text) for row in rows for text in lines_of(row))
+    return code if all(row.found for row in rows) else 1
 
 
-def look_up(
-    log_dirs: tuple[str, ...], configs: tuple[Config, ...], isolation: str, path: str
-) -> LookupReport:
-    """Runs the lookup of `path` and returns its steps."""
-    from kafkafs.storage.io.retry import (look_again)
-    from kafkafs.storage.log.read.transactions import (Isolation)
-
-    from ..support.opening import (open_engine)
-
-    question = parse(path)
-    log = open_engine(log_dirs, configs).log(question.topic, question.partition)
-    return look_again(lambda: _look_up(log, question, Isolation(isolation)))
-
-
-def _look_up(log: Log, question: LookupRequest, level: Isolation) -> LookupReport:
-    from kafkafs.storage.errors import (CorruptError, OffsetNotFound)
-    from kafkafs.storage.log.read.explain import (explain_offset, explain_time)
-
-    from ..support.lookup_report import (LookupReport)
-
-    view = log.view()
-    question = _resolved(question, view, level)
-    report = LookupReport(
-        topic=log.topic,
-        partition=log.partition,
-        path=log.path,
-        start_offset=view.start_offset,
-        end_offset=view.end_offset,
-        isolation=level.value,
-        offset=question.offset,
-        timestamp=question.timestamp,
-        steps=[],
-    )
-    try:  # the steps before an error remain in the report
-        if report.by_time:
-            report.steps.extend(explain_time(view, question.timestamp, level))
-        else:
-            report.steps.extend(explain_offset(view, question.offset, level))
-    except (OffsetNotFound, CorruptError) as error:
-        return replace(report, error=error)
-    return report
-
-
-@dataclass(frozen=True, slots=True)
-class LookupRequest:
-    """The target of a lookup: an offset or a timestamp (ms), the other being -1, or a `link`,
-    "first" or "last"."""
-
-    topic: str
-    partition: int
-    offset: int = -1
-    timestamp: int = -1
-    link: str = ""
-
-
-def _resolved(question: LookupRequest, view: View, level: Isolation) -> LookupRequest:
-    """Returns the question with its link resolved to an offset. If no record is visible, that is
-    the log start or end offset, at which the lookup fails."""
-    if not question.link:
-        return question
-    is_last = question.link == "last"
-    found = view.last(level) if is_last else view.first(level)
-    if found is None:
-        found = view.end_offset if is_last else view.start_offset
-    return replace(question, offset=found)
-
-
-def parse(path: str) -> LookupRequest:
+def parse(path: str, isolation: str) -> Explain:
     """Parses a path of the tree. Raises click.BadParameter if it has neither of the two forms."""
-    from kafkafs.storage.clock import (milliseconds)
+    from kafkafs.storage.clock import milliseconds
+    from kafkafs.storage.log.read.transactions import Isolation
+    from kafkafs.storage.operations.explain import Explain
 
+    level = Isolation(isolation)
     match path.split("/"):
         case [topic, partition, "offset", name] if _is_number(partition):
             number = name.removesuffix(".json").removesuffix(".key")
             if _is_number(number):
-                return LookupRequest(topic, int(partition), offset=int(number))
+                return Explain(topic, int(partition), offset=int(number), isolation=level)
             if name in _LINKS:
-                return LookupRequest(topic, int(partition), link=name)
+                return Explain(topic, int(partition), link=name, isolation=level)
         case [topic, partition, "time", name] if _is_number(partition):
             try:
-                return LookupRequest(topic, int(partition), timestamp=milliseconds(name))
+                timestamp = milliseconds(name)
             except ValueError as error:
                 raise click.BadParameter(str(error)) from None
+            return Explain(topic, int(partition), timestamp=timestamp, isolation=level)
     raise click.BadParameter(
         f"{path!r} is neither TOPIC/PARTITION/offset/N nor TOPIC/PARTITION/time/T"
     )

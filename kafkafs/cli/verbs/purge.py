@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
 
 from ..support import output
 from ..support.params import (
-    Config,
-    Selected,
     configs_option,
     dry_run_option,
     human_option,
@@ -20,11 +18,11 @@ from ..support.params import (
     selection_argument,
 )
 from ..support.verb import Verb
+from ..support.words import Config
 
 if TYPE_CHECKING:
     from kafkafs.storage.log_dirs.purging import FoundLeftover
-
-    from ..support.mounted_engine import MountedEngine
+    from kafkafs.storage.log_dirs.selection import Selection
 
 
 @click.command(
@@ -47,13 +45,13 @@ if TYPE_CHECKING:
 @json_option("one JSON object per leftover, one per line")
 def command(
     log_dirs: tuple[str, ...],
-    selection: tuple[Selected, ...],
+    selection: Selection,
     dry_run: bool,
     strays: bool,
     human: bool,
     configs: tuple[Config, ...],
     as_json: bool,
-) -> None:
+) -> int:
     """Remove the files and directories in LOG_DIRS, or only of the named topics and partitions,
     that belong to no log, and print them.
 
@@ -63,55 +61,21 @@ def command(
     --maintain. Stray partitions (-stray) may hold the only copy of their records; they are removed
     only with --stray.
     """
-    from ..support.mounted_engine import holding
+    from kafkafs.storage.operations.purge import Purge, purge
 
-    mounted = holding(log_dirs, configs)
-    if mounted is not None:
-        found = _of_mount(mounted, selection, strays, dry_run)
-    else:
-        found = _purge(log_dirs, configs, selection, strays, dry_run)
+    from ..support.driver import perform
+
+    found: list[FoundLeftover] = []
+    request = Purge(selection, strays, dry_run=True)
+    code = perform(log_dirs, configs, request, purge, found.append, asks_mount=True)
+    if found and not dry_run:  # without leftovers nothing need be locked
+        found.clear()
+        code = perform(log_dirs, configs, replace(request, dry_run=False), purge, found.append)
     if as_json:
-        output.binary().writelines(output.json_line(each.as_json()) for each in found)
+        output.json_rows(found)
     elif found:
-        lines = output.aligned(list(_rows(found, human)), right=(1,))
-        output.binary().writelines(map(output.line, lines))
-
-
-def _purge(
-    log_dirs: tuple[str, ...],
-    configs: tuple[Config, ...],
-    selection: Sequence[Selected],
-    strays: bool,
-    dry_run: bool,
-) -> list[FoundLeftover]:
-    """Removes the leftovers unless `dry_run` is true, and returns them."""
-    from kafkafs.storage.log_dirs.purging import find_leftovers, select
-
-    from ..support.mounted_engine import change
-    from ..support.opening import open_engine
-
-    with closing(open_engine(log_dirs, configs)) as looking:
-        found = select(looking, find_leftovers(looking.log_dirs, strays=strays), selection)
-    if dry_run or not found:
-        return found
-    return change(
-        log_dirs,
-        configs,
-        lambda engine: engine.purge(select(engine, engine.leftovers(strays=strays), selection)),
-        lambda mounted: _of_mount(mounted, selection, strays, dry_run),
-    )
-
-
-def _of_mount(
-    mounted: MountedEngine, selection: Sequence[Selected], strays: bool, dry_run: bool
-) -> list[FoundLeftover]:
-    """Has a mount do the same; it keeps what it deleted itself, which can still be restored."""
-    from kafkafs.storage.log_dirs.purging import FoundLeftover
-
-    from ..support.mounted_engine import words
-
-    options = f"{' stray' if strays else ''}{' dry-run' if dry_run else ''}"
-    return [FoundLeftover.of_json(row) for row in mounted.ask(f"purge {words(selection)}{options}")]
+        output.table(_rows(found, human), right=(1,))
+    return code
 
 
 def _rows(found: Iterable[FoundLeftover], human: bool) -> Iterator[tuple[str, ...]]:

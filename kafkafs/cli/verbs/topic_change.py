@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import json
-import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import closing
-from functools import partial
-from typing import TYPE_CHECKING, Any
-
 import click
 
-from ..support import (failures, output)
-from ..support.params import (configs_option, json_option, log_dirs_argument, short_configs_option, topic_config_option, topics_argument)
-from ..support.verb import (Verb)
-from ..support.words import (Config)
-
-if TYPE_CHECKING:
-    from kafkafs.storage.log_dirs.engine import (Engine)
-
-    from ..support.mounted_engine import (MountedEngine)
+from ..support import failures, output
+from ..support.params import (
+    configs_option,
+    json_option,
+    log_dirs_argument,
+    short_configs_option,
+    topic_config_option,
+    topics_argument,
+)
+from ..support.verb import Verb
+from ..support.words import Config
 
 
 @click.command(
@@ -70,7 +65,7 @@ def create(
     node_id: int | None,
     configs: tuple[Config, ...],
     as_json: bool,
-) -> None:
+) -> int:
     """Create TOPIC in LOG_DIRS. Directories that do not exist are created.
 
     Each partition is placed in the directory with the fewest partitions. Topic configs are stored
@@ -81,62 +76,28 @@ def create(
     does not serve them. A topic is therefore created in the directories of a KRaft cluster only if
     the cluster knows it by TOPIC and --topic-id, or with --unregistered.
     """
-    from kafkafs.storage.errors import (LogDirLocked, Unregistered)
-    from kafkafs.storage.format.files.checkpoints import (MetaProperties)
+    from kafkafs.storage.errors import Unregistered
+    from kafkafs.storage.format.files.checkpoints import MetaProperties
+    from kafkafs.storage.operations.topics import CreatedTopic, CreateTopic, create_topic
 
-    from ..support import (mounted_engine)
-    from ..support.opening import (writing)
+    from ..support.driver import perform
 
     owner = None
     if cluster_id is not None and node_id is not None:
         owner = MetaProperties(1, cluster_id, node_id)
     elif cluster_id is not None or node_id is not None:
         raise click.UsageError("--cluster-id and --node-id must be given together")
-    _check_new(log_dirs, configs, topic, partitions, dict(config), topic_id, unregistered)
+    request = CreateTopic(topic, partitions, dict(config), topic_id, unregistered)
+    request.check_new(dict(configs))
     if owner is not None and not (topic_id or unregistered):
         raise Unregistered(topic, log_dirs[0], has_metadata=False)
-    try:
-        with writing(log_dirs, configs, owner=owner) as engine:
-            made_id = engine.create_topic(
-                topic, partitions, dict(config), topic_id, unregistered=unregistered
-            )
-    except LogDirLocked:
-        mounted = mounted_engine.holding(log_dirs, configs)
-        if mounted is None or owner is not None:
-            raise
-        asked: dict[str, Any] = {"partitions": partitions, "settings": dict(config)}
-        asked |= {"topicId": topic_id, "unregistered": unregistered}
-        (made,) = mounted.ask(f"create-topic {json.dumps({'topic': topic, **asked})}")
-        made_id = made["topicId"]
-    facts = {"topic": topic, "topicId": made_id, "partitions": partitions}
-    text = f"{topic}: {partitions} partitions, topic id {made_id}"
-    output.binary().write(output.json_line(facts) if as_json else output.line(text))
 
+    def put(made: CreatedTopic) -> None:
+        text = f"{made.topic}: {made.partitions} partitions, topic id {made.topic_id}"
+        line = output.json_line(made.as_json()) if as_json else output.line(text)
+        output.binary().write(line)
 
-def _check_new(
-    log_dirs: Sequence[str],
-    configs: Iterable[Config],
-    topic: str,
-    partitions: int,
-    config: Mapping[str, str],
-    topic_id: str,
-    unregistered: bool,
-) -> None:
-    """Raises a StorageError if the new topic is invalid. The directories are only read, so that a
-    command with invalid arguments changes nothing; new directories have no topics yet."""
-    from kafkafs.storage.config.kafka import (Configs, checked_topic_config, run_settings)
-    from kafkafs.storage.topics.topics import (refuse_in_engine, refuse_new_topic)
-
-    from ..support.opening import (open_engine)
-
-    refuse_new_topic(topic, partitions, topic_id)
-    checked_topic_config(Configs(run=run_settings(configs), topic_file=config))
-    there = [path for path in log_dirs if os.path.isdir(path) and os.listdir(path)]
-    if there:
-        with closing(open_engine(tuple(there), configs)) as looking:
-            numbers = range(partitions)
-            refuse_in_engine(looking, topic, numbers, topic_id, unregistered=unregistered)
-            looking.check_topic_settings(topic, config)
+    return perform(log_dirs, configs, request, create_topic, put, owner=owner, creates=True)
 
 
 @click.command(
@@ -158,51 +119,13 @@ def delete(log_dirs: tuple[str, ...], topics: tuple[str, ...], configs: tuple[Co
     deleted them after file.delete.delay.ms, and `kafkafs purge` immediately. No broker may be
     running on LOG_DIRS.
     """
-    from kafkafs.storage.topics.topics import (changeable_partitions)
+    from kafkafs.storage.operations.topics import DeleteTopics, RemovedTopic, delete_topics
 
-    from ..support.mounted_engine import (change)
-    from ..support.opening import (open_engine)
+    from ..support.driver import perform
 
-    def there(mounted: MountedEngine) -> int:
-        return _delete_each(topics, partial(_ask_to_delete, mounted))
+    def put(removed: RemovedTopic) -> None:
+        if removed.warning:
+            failures.warn(removed.warning)
+        output.binary().write(output.line(f"{removed.topic}: deleted"))
 
-    with closing(open_engine(log_dirs, configs)) as looking:
-        if not any(_can_be_deleted(looking, topic) for topic in topics):
-            # Invalid arguments must fail before anything is changed.
-            return _delete_each(topics, partial(changeable_partitions, looking))
-    return change(
-        log_dirs, configs, lambda engine: _delete_each(topics, engine.delete_topic), there
-    )
-
-
-def _ask_to_delete(mounted: MountedEngine, topic: str) -> None:
-    (row,) = mounted.ask(f"delete-topic {topic}")
-    if "warning" in row:
-        failures.warn(row["warning"])
-
-
-def _can_be_deleted(engine: Engine, topic: str) -> bool:
-    from kafkafs.storage.errors import (StorageError)
-    from kafkafs.storage.topics.topics import (changeable_partitions)
-
-    try:
-        return bool(changeable_partitions(engine, topic))
-    except StorageError:
-        return False
-
-
-def _delete_each(topics: tuple[str, ...], delete: Callable[[str], object]) -> int:
-    """Deletes every topic, reporting errors without stopping, and returns the exit code."""
-    from kafkafs.storage.errors import (SettingsStay, StorageError)
-
-    code = 0
-    for topic in dict.fromkeys(topics):
-        try:
-            try:
-                delete(topic)
-            except SettingsStay as left:
-                failures.warn(str(left))
-            output.binary().write(output.line(f"{topic}: deleted"))
-        except (StorageError, OSError, failures.Failure) as error:
-            code = failures.tell(error)
-    return code
+    return perform(log_dirs, configs, DeleteTopics(topics), delete_topics, put)

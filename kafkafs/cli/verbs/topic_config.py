@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
 
 import click
 from click.shell_completion import CompletionItem
 
-from ..support import (failures, output)
-from ..support.params import (complete_config, complete_topic, configs_option, json_option, log_dirs_argument, topic_config_option)
-from ..support.verb import (Verb)
-from ..support.words import (Config)
-
-if TYPE_CHECKING:
-    from kafkafs.storage.log_dirs.engine import (Engine)
-    from kafkafs.storage.log_manager import (LogManager)
-
-    from ..support.mounted_engine import (MountedEngine)
+from ..support import failures, output
+from ..support.params import (
+    complete_config,
+    complete_topic,
+    configs_option,
+    json_option,
+    log_dirs_argument,
+    topic_config_option,
+)
+from ..support.verb import Verb
+from ..support.words import Config
 
 Row = tuple[str, str, str]
 
@@ -71,51 +70,24 @@ def command(
     metadata. To make changes, no broker may be running on LOG_DIRS. An invalid config is reported
     on stderr, with exit code 1.
     """
-    from ..support.opening import (open_engine)
+    from kafkafs.storage.operations.topics import ConfigureTopic, TopicConfigs, configure_topic
 
-    changes = {**dict(add_config), **dict.fromkeys(delete_config)}
-    if changes:
-        found = _changed(log_dirs, topic, changes, configs)
-    else:
-        found = open_engine(log_dirs, configs).topic_config(topic).as_json()
-    shown = list(_shown(found["settings"], everything))
-    if as_json:
-        facts = {name: {"value": value, "source": source} for name, value, source in shown}
-        output.binary().write(output.json_line(facts))
-    elif shown:
-        rows = [("NAME", "VALUE", "SOURCE"), *shown]
-        output.binary().writelines(map(output.line, output.aligned(rows)))
-    for problem in found["problems"]:
-        failures.warn(problem)
-    return 1 if found["problems"] else 0
+    from ..support.driver import perform
 
-
-def _changed(
-    log_dirs: tuple[str, ...],
-    topic: str,
-    changes: Mapping[str, str | None],
-    configs: tuple[Config, ...],
-) -> dict[str, Any]:
-    """Makes the changes and returns the resulting configs as JSON."""
-    from kafkafs.storage.config.topic_file import (changed_settings)
-    from kafkafs.storage.topics.topics import (changeable_partitions)
-
-    from ..support.mounted_engine import (change)
-
-    def check(engine: Engine) -> None:
-        changeable_partitions(engine, topic)
-        configs = changed_settings(engine.log_dirs.topic_settings(topic), changes)
-        engine.check_topic_settings(topic, configs, carried_over=True)
-
-    def here(engine: LogManager) -> dict[str, Any]:
-        return engine.set_topic_config(topic, changes).as_json()
-
-    def there(mounted: MountedEngine) -> dict[str, Any]:
-        asked = json.dumps({"topic": topic, "changes": dict(changes)})
-        (found,) = mounted.ask(f"configure-topic {asked}")
-        return found
-
-    return change(log_dirs, configs, here, there, check=check)
+    request = ConfigureTopic(topic, {**dict(add_config), **dict.fromkeys(delete_config)})
+    rows: list[TopicConfigs] = []
+    code = perform(log_dirs, configs, request, configure_topic, rows.append)
+    for found in rows:
+        shown = list(_shown(found.configs, everything))
+        if as_json:
+            facts = {name: {"value": value, "source": source} for name, value, source in shown}
+            output.binary().write(output.json_line(facts))
+        elif shown:
+            output.table([("NAME", "VALUE", "SOURCE"), *shown])
+        for problem in found.problems:
+            failures.warn(problem)
+            code = 1
+    return code
 
 
 def _shown(configs: Mapping[str, Mapping[str, str]], everything: bool) -> Iterator[Row]:

@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
 import click
 
-from ..support import failures, output
-from ..support.params import (
-    Config,
-    Selected,
-    configs_option,
-    json_option,
-    log_dirs_argument,
-    selection_argument,
-)
+from ..support import output
+from ..support.params import configs_option, json_option, log_dirs_argument, selection_argument
 from ..support.verb import Verb
+from ..support.words import Config
 
 if TYPE_CHECKING:
-    from kafkafs.storage.log.state.producers import OpenTransaction
-
-Found = list[tuple[str, int, "OpenTransaction"]]
+    from kafkafs.storage.log_dirs.selection import Selection
+    from kafkafs.storage.operations.transactions import PartitionTransaction
 
 
 @click.command(
@@ -48,7 +41,7 @@ Found = list[tuple[str, int, "OpenTransaction"]]
 @json_option("one JSON object per transaction, one per line; times are in ms since 1970")
 def command(
     log_dirs: tuple[str, ...],
-    selection: tuple[Selected, ...],
+    selection: Selection,
     abort: int | None,
     configs: tuple[Config, ...],
     as_json: bool,
@@ -60,95 +53,29 @@ def command(
     With --abort, abort the transactions of one producer and print them. kafkafs cannot tell whether
     the producer is still running. No broker may be running on LOG_DIRS.
     """
-    if abort is None:
-        found, code = _open_transactions(log_dirs, selection, configs)
-    else:
-        found, code = _abort(log_dirs, selection, configs, abort)
-    out = output.binary()
+    from kafkafs.storage.operations.transactions import Transactions, transactions
+
+    from ..support.driver import perform
+
+    found: list[PartitionTransaction] = []
+    request = Transactions(selection, abort)
+    code = perform(log_dirs, configs, request, transactions, found.append)
     if as_json:
-        out.writelines(output.json_line(_json(*each)) for each in found)
+        output.json_rows(found)
     elif found:
-        out.writelines(map(output.line, output.aligned(list(_rows(found)), right=range(1, 5))))
+        output.table(_rows(found), right=range(1, 5))
     return code
 
 
-def _open_transactions(
-    log_dirs: tuple[str, ...], selection: Sequence[Selected], configs: Iterable[Config]
-) -> tuple[Found, int]:
-    """Finds open transactions from the newest snapshots and later records, without a lock."""
-    from kafkafs.storage.io.retry import look_again
-    from kafkafs.storage.log_dirs.selection import choose
-
-    from ..support.opening import for_each_partition, open_engine
-    from .recover import plan_for
-
-    engine = open_engine(log_dirs, configs)
-    found: Found = []
-
-    def look(key: tuple[str, int]) -> None:
-        producers = look_again(lambda: plan_for(engine, *key, is_clean=True)).producers
-        found.extend((*key, each) for each in producers.open_transactions())
-
-    keys = output.progress(choose(engine.topics(), selection), "reading partitions")
-    return found, for_each_partition(keys, look, are_named=bool(selection))
-
-
-def _abort(
-    log_dirs: tuple[str, ...],
-    selection: Sequence[Selected],
-    configs: Iterable[Config],
-    producer_id: int,
-) -> tuple[Found, int]:
-    """Returns the aborted transactions and the exit code. Raises Failure if none is open."""
-    from kafkafs.storage.log_dirs.selection import choose
-    from kafkafs.storage.transactions.producer import abort_transaction
-
-    from ..support.opening import for_each_partition, writing
-
-    found, code = _open_transactions(log_dirs, selection, configs)
-    if not code and all(each.producer_id != producer_id for *_, each in found):
-        # Invalid arguments must fail before anything is changed.
-        raise failures.Failure(_none_open(producer_id))
-    found = []
-    with writing(log_dirs, configs) as engine:
-
-        def abort(key: tuple[str, int]) -> None:
-            writer = engine.writer(*key)
-            for each in writer.producers.open_transactions():
-                if each.producer_id == producer_id:
-                    abort_transaction(writer, producer_id)
-                    found.append((*key, each))
-
-        code = for_each_partition(choose(engine.topics(), selection), abort)
-    if not found and not code:
-        raise failures.Failure(_none_open(producer_id))
-    return found, code
-
-
-def _none_open(producer_id: int) -> str:
-    return f"producer {producer_id} has no transaction open there"
-
-
-def _json(topic: str, number: int, found: OpenTransaction) -> dict[str, Any]:
-    return {
-        "topic": topic,
-        "partition": number,
-        "producerId": found.producer_id,
-        "producerEpoch": found.producer_epoch,
-        "coordinatorEpoch": found.coordinator_epoch,
-        "firstOffset": found.first_offset,
-        "lastTimestamp": found.last_timestamp,
-    }
-
-
-def _rows(found: Found) -> Iterator[tuple[str, ...]]:
+def _rows(found: Iterable[PartitionTransaction]) -> Iterator[tuple[str, ...]]:
     yield "TOPIC", "PARTITION", "PRODUCER ID", "EPOCH", "FIRST OFFSET", "LAST RECORD"
-    for topic, number, each in found:
+    for each in found:
+        transaction = each.transaction
         yield (
-            output.shown(topic),
-            str(number),
-            str(each.producer_id),
-            str(each.producer_epoch),
-            str(each.first_offset),
-            output.time_text(each.last_timestamp),
+            output.shown(each.topic),
+            str(each.partition),
+            str(transaction.producer_id),
+            str(transaction.producer_epoch),
+            str(transaction.first_offset),
+            output.time_text(transaction.last_timestamp),
         )

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import click
 
 from ..support import failures, output
 from ..support.params import (
-    Config,
-    Selected,
     configs_option,
     human_option,
     json_option,
@@ -19,13 +16,11 @@ from ..support.params import (
     selection_argument,
 )
 from ..support.verb import Verb
+from ..support.words import Config
 
 if TYPE_CHECKING:
     from kafkafs.storage.log.delete.deletions import Deletion
-    from kafkafs.storage.log_dirs.engine import Engine
-    from kafkafs.storage.log_manager import LogManager
-
-    from ..support.mounted_engine import MountedEngine
+    from kafkafs.storage.log_dirs.selection import Selection
 
 Found = tuple[list["Deletion"], int]
 
@@ -59,7 +54,7 @@ Found = tuple[list["Deletion"], int]
 @json_option("one JSON object per deletion, one per line; times are in ms since 1970")
 def command(
     log_dirs: tuple[str, ...],
-    selection: tuple[Selected, ...],
+    selection: Selection,
     lists: bool,
     offset: int | None,
     human: bool,
@@ -82,123 +77,57 @@ def command(
     """
     if not selection and not lists:
         raise click.UsageError("name a topic or TOPIC/PARTITION; --list shows what can be restored")
-    if offset is not None and (lists or len(selection) != 1 or selection[0][1] is None):
+    if offset is not None and (lists or len(selection.names) != 1 or selection.names[0][1] is None):
         raise click.UsageError("--offset requires exactly one TOPIC/PARTITION and excludes --list")
-    found, code = _do(log_dirs, selection, lists, offset, configs)
+    if lists:
+        found, code = _listed(log_dirs, configs, selection)
+    else:
+        found, code = _undeleted(log_dirs, configs, selection, offset)
     if as_json:
-        output.binary().writelines(output.json_line(each.as_json()) for each in found)
+        output.json_rows(found)
     elif lists and found:
-        lines = output.aligned(list(_rows(found, human)), right=(1, 2, 3))
-        output.binary().writelines(map(output.line, lines))
+        output.table(_rows(found, human), right=(1, 2, 3))
     elif not lists:
         output.binary().writelines(output.line(_is_back(each)) for each in found)
     return code
 
 
-def _do(
+def _listed(log_dirs: tuple[str, ...], configs: tuple[Config, ...], selection: Selection) -> Found:
+    """Returns what can be restored, and the exit code."""
+    from kafkafs.storage.operations.undelete import ListDeleted, list_deleted
+
+    from ..support.driver import perform
+
+    found: list[Deletion] = []
+    request = ListDeleted(selection)
+    code = perform(log_dirs, configs, request, list_deleted, found.append, asks_mount=True)
+    return found, code
+
+
+def _undeleted(
     log_dirs: tuple[str, ...],
-    selection: Sequence[Selected],
-    lists: bool,
-    offset: int | None,
     configs: tuple[Config, ...],
+    selection: Selection,
+    offset: int | None,
 ) -> Found:
-    """Returns what can be restored (with `lists`) or was restored, and the exit code."""
-    from kafkafs.storage.topics.undeleting import found_deletions
+    """Returns what was restored, and the exit code. Warns if records of a restored topic had been
+    deleted before the topic itself."""
+    from kafkafs.storage.log_dirs.selection import Selection
+    from kafkafs.storage.operations.undelete import Undelete, undelete
 
-    from ..support.mounted_engine import change, holding
-    from ..support.opening import open_engine
-
-    def here(engine: LogManager) -> Found:
-        found, code = _each(engine, selection, offset)
-        _tell_more(found, engine.deleted())
-        return found, code
-
-    def there(mounted: MountedEngine) -> Found:
-        return _of_mount(mounted, selection, lists, offset)
-
-    mounted = holding(log_dirs, configs)
-    if mounted is not None:
-        return there(mounted)
-    with closing(open_engine(log_dirs, configs)) as looking:
-        if lists:
-            return _listed(found_deletions(looking), selection), 0
-        refused = _refused(looking, selection, offset)
-    if len(refused) == len(selection):  # invalid arguments must change nothing
-        return [], max(map(failures.tell, refused))
-    return change(log_dirs, configs, here, there, finds_deleted=True)
-
-
-def _refused(engine: Engine, selection: Sequence[Selected], offset: int | None) -> list[Exception]:
-    """Returns an error for each named topic or partition that cannot be restored."""
-    from kafkafs.storage.errors import StorageError
-    from kafkafs.storage.topics.undeleting import refuse_undelete
-
-    refused: list[Exception] = []
-    for topic, number in selection:
-        try:
-            refuse_undelete(engine, topic, number, offset)
-        except (StorageError, OSError) as error:
-            refused.append(error)
-    return refused
-
-
-def _listed(deletions: Iterable[Deletion], selection: Sequence[Selected]) -> list[Deletion]:
-    return [
-        each
-        for each in deletions
-        if not selection
-        or (each.topic, each.partition) in selection
-        or (each.topic, None) in selection
-    ]
-
-
-def _each(engine: LogManager, selection: Sequence[Selected], offset: int | None) -> Found:
-    """Restores each; an error in one does not stop the others."""
-    from kafkafs.storage.errors import StorageError
+    from ..support.driver import perform
 
     found: list[Deletion] = []
-    code = 0
-    for topic, number in selection:
-        try:
-            found += engine.undelete(topic, number, offset)
-        except (StorageError, OSError) as error:
-            code = failures.tell(error)
-    return found, code
-
-
-def _of_mount(
-    mounted: MountedEngine, selection: Sequence[Selected], lists: bool, offset: int | None
-) -> Found:
-    from kafkafs.storage.log.delete.deletions import Deletion
-
-    from ..support.mounted_engine import words
-
-    if lists:
-        rows, code = mounted.each(f"deleted {words(selection)}")
-        return [Deletion.of_json(row) for row in rows], code
-    found: list[Deletion] = []
-    code = 0
-    for choice in selection:
-        start = "" if offset is None else f" {offset}"
-        try:
-            rows, failed = mounted.each(f"undelete {words([choice])}{start}")
-        except failures.Failure as failure:
-            rows, failed = [], failures.tell(failure)
-        found += [Deletion.of_json(row) for row in rows]
-        code = failed or code
-    _tell_more(found, map(Deletion.of_json, mounted.each("deleted")[0]))
-    return found, code
-
-
-def _tell_more(back: Sequence[Deletion], deletions: Iterable[Deletion]) -> None:
-    """Warns if records of a restored topic had been deleted before the topic itself."""
-    topics = {each.topic for each in back if each.partition < 0}
-    for each in deletions:
-        if each.topic in topics:
+    request = Undelete(selection, offset)
+    code = perform(log_dirs, configs, request, undelete, found.append, finds_deleted=True)
+    topics = tuple((each.topic, None) for each in found if each.partition < 0)
+    if topics:
+        for each in _listed(log_dirs, configs, Selection(topics))[0]:
             offsets = f"offsets {each.start_offset} to {each.end_offset - 1}"
             failures.warn(
                 f"{each.path}: {offsets} were deleted before; run undelete again to restore them"
             )
+    return found, code
 
 
 def _is_back(deletion: Deletion) -> str:

@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import click
 
-from ..support import failures, output
-from ..support.params import (
-    Config,
-    Selected,
-    configs_option,
-    json_option,
-    log_dirs_argument,
-    selection_argument,
-)
+from ..support import output
+from ..support.params import configs_option, json_option, log_dirs_argument, selection_argument
 from ..support.verb import Verb
+from ..support.words import Config
 
 if TYPE_CHECKING:
-    from kafkafs.storage.log_dirs.engine import Engine
-    from kafkafs.storage.log_dirs.log_dir import PartitionDir
-    from kafkafs.storage.segment.check.verify_index import Finding
+    from kafkafs.storage.log_dirs.selection import Selection
 
 
 @click.command(
@@ -39,7 +30,7 @@ if TYPE_CHECKING:
 @json_option("one JSON object per finding, one per line; position is -1 if unknown")
 def command(
     log_dirs: tuple[str, ...],
-    selection: tuple[Selected, ...],
+    selection: Selection,
     configs: tuple[Config, ...],
     as_json: bool,
 ) -> int:
@@ -50,50 +41,22 @@ def command(
     All batches are read and decoded. Nothing is changed. A running broker may change files during
     the check. Traces of a crash are reported, too, although `kafkafs recover` would repair them.
     """
-    from ..support.opening import open_engine
+    from kafkafs.storage.operations.verify import Verify, VerifySummary, verify
+    from kafkafs.storage.segment.check.verify_index import Finding
 
-    engine = open_engine(log_dirs, configs)
-    partitions = _partitions(engine, selection)
+    from ..support.driver import perform
+
     out = output.binary()
     count = 0
-    code = 0
-    for found in _findings(engine, partitions, everything=not selection):
-        if isinstance(found, OSError):
-            code = failures.tell(found)
-            continue
-        count += 1
-        out.write(output.json_line(found.as_json()) if as_json else output.line(str(found)))
-    if not as_json:
-        wrong = f"{count} findings" if count else "nothing is wrong"
-        out.write(output.line(f"{len(partitions)} partitions: {wrong}"))
+
+    def put(row: object) -> None:
+        nonlocal count
+        if isinstance(row, Finding):
+            count += 1
+            out.write(output.json_line(row.as_json()) if as_json else output.line(str(row)))
+        elif isinstance(row, VerifySummary) and not as_json:
+            wrong = f"{row.findings} findings" if row.findings else "nothing is wrong"
+            out.write(output.line(f"{row.partitions} partitions: {wrong}"))
+
+    code = perform(log_dirs, configs, Verify(selection), verify, put)
     return 1 if count else code
-
-
-def _partitions(engine: Engine, selection: Sequence[Selected]) -> list[PartitionDir]:
-    from kafkafs.storage.log_dirs.selection import choose
-
-    if not selection:
-        return list(engine.log_dirs.partitions().values())
-    return [engine.partition_dir(*key) for key in choose(engine.topics(), selection)]
-
-
-def _findings(
-    engine: Engine, partitions: Sequence[PartitionDir], everything: bool
-) -> Iterator[Finding | OSError]:
-    """Yields the findings in the partitions and, with `everything`, in the log directories' own
-    files. Yields an OSError for a partition that cannot be read."""
-    from kafkafs.storage.operations.verify import Verifier
-
-    verifier = Verifier(engine)
-    beside = list(
-        verifier.directories()
-    )  # always called: it reads what partitions are checked against
-    if everything:
-        yield from beside
-    with output.bar("verifying partitions") as told:
-        for number, partition in enumerate(partitions):
-            told(number, len(partitions))
-            try:
-                yield from verifier.partition(partition)
-            except OSError as error:
-                yield error

@@ -7,13 +7,22 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..support import (output)
-from ..support.params import (as_of_option, configs_option, human_option, json_option, log_dirs_argument, partition_argument)
-from ..support.verb import (Verb)
-from ..support.words import (Config)
+from kafkafs.storage.format.files.names import TopicPartition
+
+from ..support import output
+from ..support.params import (
+    as_of_option,
+    configs_option,
+    human_option,
+    json_option,
+    log_dirs_argument,
+    partition_argument,
+)
+from ..support.verb import Verb
+from ..support.words import Config
 
 if TYPE_CHECKING:
-    from kafkafs.storage.operations.why import (SegmentWhy, Standing, Why)
+    from kafkafs.storage.operations.why import ExplainedPartition, SegmentWhy, Standing
 
 
 @click.command(
@@ -42,7 +51,7 @@ if TYPE_CHECKING:
 @json_option("one JSON object, like why.json in a mount; times are in ms since 1970")
 def command(
     log_dirs: tuple[str, ...],
-    partition: tuple[str, int],
+    partition: TopicPartition,
     at: int | None,
     human: bool,
     configs: tuple[Config, ...],
@@ -55,42 +64,23 @@ def command(
 
     Nothing is changed. A broker may be running.
     """
-    found = _explain(log_dirs, configs, partition, at)
-    out = output.binary()
+    from kafkafs.storage.operations.why import Why, why
+
+    from ..support.driver import perform
+
+    rows: list[ExplainedPartition] = []
+    code = perform(log_dirs, configs, Why(*partition, at), why, rows.append)
     if as_json:
-        out.write(output.json_line(found.as_json()))
-        return 0
-    out.writelines(map(output.line, _lines(found)))
-    if found.segments:
-        table = list(_rows(found, human))
-        out.writelines(map(output.line, output.aligned(table, right=(0, 1, 2))))
-    return 0
+        output.json_rows(rows)
+        return code
+    for found in rows:
+        output.binary().writelines(map(output.line, _lines(found)))
+        if found.segments:
+            output.table(_rows(found, human), right=(0, 1, 2))
+    return code
 
 
-def _explain(
-    log_dirs: tuple[str, ...],
-    configs: tuple[Config, ...],
-    partition: tuple[str, int],
-    at: int | None,
-) -> Why:
-    from kafkafs.storage.clock import (SystemClock)
-    from kafkafs.storage.io.retry import (look_again)
-    from kafkafs.storage.operations.why import (why)
-
-    from ..support.opening import (open_engine)
-
-    engine = open_engine(log_dirs, configs)
-    now_ms = SystemClock().now_ms() if at is None else at
-
-    def look() -> Why:
-        view = engine.log(*partition).view()
-        checkpoint = engine.partition_dir(*partition).log_dir.cleaner_offsets.get(partition)
-        return why(view, engine.topic_config(partition[0]).config, checkpoint, now_ms)
-
-    return look_again(look)
-
-
-def _lines(found: Why) -> Iterator[str]:
+def _lines(found: ExplainedPartition) -> Iterator[str]:
     """Yields lines about the whole partition."""
     view = found.view
     yield (
@@ -115,7 +105,7 @@ def _lines(found: Why) -> Iterator[str]:
         )
 
 
-def _rows(found: Why, human: bool) -> Iterator[tuple[str, ...]]:
+def _rows(found: ExplainedPartition, human: bool) -> Iterator[tuple[str, ...]]:
     compacts = found.plan is not None
     heads = ("SEGMENT", "SIZE", "LARGEST TIMESTAMP", "RETENTION")
     yield (*heads, "COMPACTION", "DELETE HORIZON") if compacts else heads
@@ -131,14 +121,14 @@ def _rows(found: Why, human: bool) -> Iterator[tuple[str, ...]]:
 
 
 def _retention(found: SegmentWhy) -> str:
-    from .expire import (fate_text)
+    from .expire import fate_text
 
     text = fate_text(found.outlook)
     return f"expired: {text}" if found.outlook.rule is not None else text
 
 
 def _compaction(standing: Standing) -> tuple[str, str]:
-    from kafkafs.storage.cleaner.plan import (Bound)
+    from kafkafs.storage.cleaner.plan import Bound
 
     words = {Bound.CLEAN: "clean", Bound.DIRTY: "dirty"}
     text = words.get(standing.bound, f"held back: {standing.bound}")

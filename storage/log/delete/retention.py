@@ -182,9 +182,12 @@ def plan(log: RetentionState, config: TopicConfig, now_ms: int) -> RetentionPlan
     return RetentionPlan(tuple(deletions), gone == len(log.segments), max(log.start_offset, start))
 
 
-def outlook(log: RetentionState, config: TopicConfig, now_ms: int) -> list[Outlook]:
-    """Returns the future of every segment, as of `now_ms`."""
-    by_rule = _rules_of(plan(log, config, now_ms))
+def outlook(
+    log: RetentionState, config: TopicConfig, now_ms: int, planned: RetentionPlan | None = None
+) -> list[Outlook]:
+    """Returns the future of every segment, as of `now_ms`; `planned`: the plan of that time, None
+    to make it here."""
+    by_rule = _rules_of(planned or plan(log, config, now_ms))
     futures = [Outlook(segment, rule) for segment, rule in zip(log.segments, by_rule, strict=False)]
     rules = _rules(log, config, now_ms)
     behind = log.bytes_behind()

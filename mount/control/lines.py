@@ -1,0 +1,183 @@
+"""The requests that `.kafkafs/control` accepts, as lines of text and back.
+
+A line is a verb, followed by topics, partitions and options as words, or by a JSON object. Both
+ends use this module: the mount parses lines, and the command line forwards requests as lines.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+from kafkafs.storage.log.delete.deletions import Deletion
+from kafkafs.storage.log_dirs.purging import FoundLeftover
+from kafkafs.storage.log_dirs.selection import Selection
+from kafkafs.storage.operations.append import AppendedLines, AppendLines
+from kafkafs.storage.operations.compact import Compact, CompactedLog
+from kafkafs.storage.operations.expire import Expire, ExpiredSegment
+from kafkafs.storage.operations.purge import Purge
+from kafkafs.storage.operations.request import PartitionFailed, PartitionsRequest, Request, Row
+from kafkafs.storage.operations.topics import (
+    ConfigureTopic,
+    CreatedTopic,
+    CreateTopic,
+    DeleteTopics,
+    RemovedTopic,
+    TopicConfigs,
+)
+from kafkafs.storage.operations.undelete import ListDeleted, Undelete
+
+from ..vfs.errnos import Invalid
+
+Q = TypeVar("Q", bound=PartitionsRequest)
+J = TypeVar("J", ConfigureTopic, CreateTopic, AppendLines)
+
+# The most digits of an int64.
+_OFFSET_DIGITS: Final = 19
+
+
+@dataclass(frozen=True, slots=True)
+class LineFormat:
+    """How a request is written: its verb; how the type of the rows of its answer reads one; and the
+    fields behind the words of its options, or behind the names of its JSON object."""
+
+    verb: str
+    row: Callable[[Mapping[str, Any]], Row]
+    fields: Mapping[str, str]
+
+
+_FORMATS: Final[Mapping[type[Request], LineFormat]] = {
+    Expire: LineFormat(
+        "expire", ExpiredSegment.of_json, {"all": "everything", "dry-run": "dry_run"}
+    ),
+    Compact: LineFormat(
+        "compact",
+        CompactedLog.of_json,
+        {"all": "everything", "force": "force", "dry-run": "dry_run"},
+    ),
+    Purge: LineFormat("purge", FoundLeftover.of_json, {"stray": "strays", "dry-run": "dry_run"}),
+    ListDeleted: LineFormat("deleted", Deletion.of_json, {}),
+    Undelete: LineFormat("undelete", Deletion.of_json, {}),
+    DeleteTopics: LineFormat("delete-topic", RemovedTopic.of_json, {}),
+    CreateTopic: LineFormat(
+        "create-topic",
+        CreatedTopic.of_json,
+        {
+            "topic": "topic",
+            "partitions": "partitions",
+            "settings": "configs",
+            "topicId": "topic_id",
+            "unregistered": "unregistered",
+        },
+    ),
+    ConfigureTopic: LineFormat(
+        "configure-topic", TopicConfigs.of_json, {"topic": "topic", "changes": "changes"}
+    ),
+    AppendLines: LineFormat(
+        "append",
+        AppendedLines.of_json,
+        {
+            "topic": "topic",
+            "partition": "partition",
+            "format": "form",
+            "keySeparator": "key_separator",
+            "compression": "compression",
+            "batchSize": "batch_bytes",
+            "lines": "lines",
+            "sync": "sync",
+        },
+    ),
+}
+
+
+def is_forwardable(request: Request) -> bool:
+    """Whether a mount can carry out such a request."""
+    return type(request) in _FORMATS
+
+
+# -- from lines -----------------------------------------------------------------------------------
+
+
+def selecting(kind: type[Q], words: Sequence[str]) -> Q:
+    """Returns the request that the words after its verb select partitions for. A topic named like
+    an option is written with a slash, as in `force/`. Raises Invalid."""
+    options = _FORMATS[kind].fields
+    names = [word for word in words if word not in options]
+    return kind(_selection(names), **{field: word in words for word, field in options.items()})
+
+
+def undeleting(words: Sequence[str]) -> Undelete:
+    """Returns the request of the words after `undelete`. Raises Invalid."""
+    if not 1 <= len(words) <= 2:
+        raise Invalid("needs TOPIC or TOPIC/PARTITION, and optionally an OFFSET")
+    selection = _selection(words[:1])
+    if len(words) == 1:
+        return Undelete(selection)
+    number = words[1]
+    if not (number.isascii() and number.isdigit()) or len(number) > _OFFSET_DIGITS:
+        raise Invalid("OFFSET must be a number")
+    return Undelete(selection, int(number))
+
+
+def _selection(words: Sequence[str]) -> Selection:
+    try:
+        return Selection.of(*words)
+    except ValueError:
+        raise Invalid("needs TOPIC or TOPIC/PARTITION") from None
+
+
+def described(kind: type[J], found: Mapping[str, Any]) -> J:
+    """Returns the request that a JSON object describes. Raises Invalid."""
+    names = _FORMATS[kind].fields
+    try:
+        return kind(**{names[name]: value for name, value in found.items()})
+    except ValueError as error:
+        raise Invalid(str(error)) from None
+
+
+def json_object(text: str, **kinds: type) -> dict[str, Any]:
+    """Returns the fields of a JSON object, each checked for its type. Raises Invalid."""
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise Invalid(f"needs a JSON object: {error}") from None
+    if not isinstance(found, dict):
+        raise Invalid("needs a JSON object")
+    for name, value in found.items():
+        if name not in kinds or not isinstance(value, kinds[name]):
+            raise Invalid(f"field {name!r} is not one of {', '.join(kinds)}, or has a wrong type")
+    return found
+
+
+# -- to lines -------------------------------------------------------------------------------------
+
+
+def lines_of(request: Request, data: bytes = b"") -> list[bytes]:
+    """Returns the lines that make a mount carry out the request; `data` follows an append."""
+    form = _FORMATS[type(request)]
+    return [
+        f"{form.verb} {rest}\n".encode("utf-8", "surrogateescape")
+        for rest in _arguments(request, form, len(data))
+    ]
+
+
+def _arguments(request: Request, form: LineFormat, size: int) -> list[str]:
+    if isinstance(request, Undelete):
+        offset = "" if request.offset is None else f" {request.offset}"
+        return [f"{Selection((name,))}{offset}" for name in request.selection.names]
+    if isinstance(request, DeleteTopics):
+        return list(dict.fromkeys(request.topics))
+    given = {word: getattr(request, field) for word, field in form.fields.items()}
+    if isinstance(request, PartitionsRequest):
+        options = [word for word, is_given in given.items() if is_given]
+        return [" ".join(filter(None, [str(request.selection), *options]))]
+    return [json.dumps({**given, "size": size} if isinstance(request, AppendLines) else given)]
+
+
+def row_of(request: Request, row: Mapping[str, Any]) -> Row | PartitionFailed:
+    """Returns a row of the answer to the request."""
+    if "error" in row:
+        return PartitionFailed.of_json(row)
+    return _FORMATS[type(request)].row(row)
