@@ -1,4 +1,4 @@
-"""Settings for the tests of storage."""
+"""Fixtures for the tests of storage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Items that another thread makes: the same in the same order, and nothing left behind."""
+"""Tests read_ahead and parallel_map: items keep their order, and no thread survives."""
 
 from __future__ import annotations
 
@@ -77,14 +77,14 @@ def test_neither_does_what_was_made_ahead_of_it(monkeypatch: pytest.MonkeyPatch)
 
 
 class TestSideBySide:
-    """What is made of items, by one thread each."""
+    """Tests `parallel_map`, which runs each worker in a thread of its own."""
 
     @pytest.mark.parametrize("count", range(9))
     @pytest.mark.parametrize(("processors", "workers"), [(1, 2), (2, 1), (2, 2), (2, 3)])
     def test_in_the_order_of_the_items(
         self, count: int, processors: int, workers: int, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Each worker has its own in that order, too."""
+        """Each worker also receives its items in that order."""
         monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(processors)))
         had: list[list[int]] = [[] for _ in range(workers)]
 

@@ -1,4 +1,4 @@
-"""Records as Arrow: the schema, every value, and choices of columns."""
+"""Tests Arrow record batches: the schema, all values, and selections of columns."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def columns_of(data: bytes) -> Columns:
 def rows(columns: Columns, **options: Any) -> list[dict[str, Any]]:
     batch = to_record_batch(columns, "t", 3, **options)
     batch.validate(full=True)
-    # Timestamps far away from ours are no datetime of Python's.
+    # Python's datetime cannot represent timestamps in the far past or future.
     fields = [
         column.view(pa.int64()) if pa.types.is_timestamp(column.type) else column
         for column in batch.columns

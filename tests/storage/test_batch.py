@@ -1,4 +1,4 @@
-"""Batch headers: every field of every magic, walks over many, and what is refused."""
+"""Tests batch headers: every field of every magic, walks over many, and what is rejected."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ GREATEST = (1 << 63) - 1
 
 
 def put(batch: bytes, at: int, layout: str, *values: int) -> bytes:
-    """`batch` with other numbers at position `at`."""
+    """Returns `batch` with other values packed at position `at`."""
     out = bytearray(batch)
     struct.pack_into(layout, out, at, *values)
     return bytes(out)
@@ -113,7 +113,7 @@ def test_every_field_of_a_message(magic: int) -> None:
     assert header.timestamp_type is (
         TimestampType.CREATE_TIME if magic else TimestampType.NO_TIMESTAMP
     )
-    # Magic 0 and 1 know none of these, whatever the bits in their attributes.
+    # Magic 0 and 1 have none of these flags, whatever their attribute bits are.
     flagged = replace(header, attributes=0xF0)
     assert not flagged.is_transactional
     assert not flagged.is_control

@@ -1,4 +1,4 @@
-"""The buffer pool: memory is reused, but never while a view of it exists."""
+"""Tests the buffer pool: memory is reused, but never while a view of it exists."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_a_buffer_is_reused_when_its_last_view_is_deleted() -> None:
 
 
 def test_any_view_keeps_a_buffer() -> None:
-    """Whatever looks at a part of it, and through however many others."""
+    """Any view counts, whether of a part or derived from other views."""
     pool = BufferPool()
     buffer = pool.acquire(1000)
     buffer[:] = b"x" * 1000

@@ -1,4 +1,4 @@
-"""The builders against bytes that Kafka's own classes wrote."""
+"""Compares the batch builders with bytes that Kafka's own classes wrote."""
 
 import gzip
 import struct
@@ -247,7 +247,7 @@ def test_a_level_changes_the_bytes_but_not_the_data() -> None:
 
 
 def test_zstd_levels_used_by_turns_are_those_asked_for() -> None:
-    """A thread keeps its compressor; what it made before must not show."""
+    """A thread reuses its compressor, but earlier levels must not affect later output."""
     data = bytes(range(256)) * 40 + b"some more" * 99
 
     def fresh(level: int) -> bytes:
@@ -265,7 +265,7 @@ def test_zstd_is_refused_for_old_messages() -> None:
 
 
 def _messages(data: bytes, magic: int) -> list[tuple[int, int, int, bytes | None]]:
-    """Offset, attributes, timestamp, value of each message; the checksum is checked."""
+    """Returns (offset, attributes, timestamp, value) per message; verifies the checksums."""
     out = []
     position = 0
     while position < len(data):

@@ -1,7 +1,7 @@
-"""Every batch that a broker wrote, decoded and built once more.
+"""Decodes every batch that a broker wrote and builds it again.
 
-Uncompressed ones come out byte for byte; compressed ones with the same header and the same records,
-because compressors differ between versions.
+Uncompressed batches must be identical byte for byte; compressed ones must have the same header and
+records, because compressors differ between versions.
 """
 
 from collections.abc import Callable, Iterator
@@ -20,7 +20,7 @@ MAX_BATCH_BYTES = 16 << 20
 
 
 def batches(data: bytes) -> Iterator[tuple[BatchHeader, list[Record]]]:
-    """Each batch of a sound segment, with its records."""
+    """Yields each batch header of a valid segment, with its records."""
     table, walk = scan(data, len(data), 0, BatchTable.empty(len(data) // 26 + 1), whole=True)
     assert walk.end == len(data)
     for columns in Decoder(MAX_BATCH_BYTES).decode(memoryview(data), 0, table, ""):
@@ -71,7 +71,7 @@ def content(record: Record) -> tuple[object, ...]:
 
 
 def fields_in(batch: bytes) -> bytes:
-    """What of a batch says nothing about its compressed bytes."""
+    """Returns the header bytes that do not depend on the compressed data."""
     if batch[16] == 2:
         return batch[:8] + batch[12:17] + batch[21:61]
     return batch[:8] + batch[16 : 26 if batch[16] == 1 else 18]
@@ -85,7 +85,7 @@ def test_batches_are_built_as_the_broker_did(name: str, corpus: Callable[[str], 
         for header, records in batches(data):
             original = data[header.position : header.next_position]
             ours = rebuilt(header, records)
-            # The deltas under LogAppendTime are the producer's, which a reader never sees.
+            # Under LogAppendTime the deltas are the producer's, and readers never see them.
             stamped = header.timestamp_type is TimestampType.LOG_APPEND_TIME
             if header.codec is Codec.NONE and not stamped:
                 assert ours == original, (log.name, header)

@@ -1,4 +1,4 @@
-"""The small text files: whole, empty, torn, hostile."""
+"""Tests the small text files: intact, empty, torn and malicious ones."""
 
 from __future__ import annotations
 
@@ -291,7 +291,7 @@ REWRITES: dict[str, Rewrite] = {
 
 
 def milliseconds(data: bytes) -> int:
-    """The time in the second line of a properties file."""
+    """Returns the time in the second line of a properties file, in ms."""
     date = data.splitlines()[1].decode()
     return int(datetime.strptime(date + "+0000", "#%a %b %d %H:%M:%S UTC %Y%z").timestamp()) * 1000
 
@@ -300,7 +300,7 @@ def milliseconds(data: bytes) -> int:
 def test_small_files_are_written_as_brokers_wrote_them(
     pattern: str, corpora_dirs: list[Path]
 ) -> None:
-    """But for files that are still as they were created: empty."""
+    """Excludes files that are still as they were created: empty."""
     written = [
         data for root in corpora_dirs for path in root.glob(pattern) if (data := path.read_bytes())
     ]

@@ -1,4 +1,4 @@
-"""What can be cleaned and which segments become one: Kafka's own code once more, and cases."""
+"""Tests what can be cleaned and how segments are grouped, also against a copy of Kafka's code."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_the_ratio_counts_a_segment_that_was_cleaned_in_part_twice() -> None:
     planned = plan(log, COMPACT, NOW)
     assert planned.bounds == (Bound.CLEAN, Bound.DIRTY, Bound.DIRTY, Bound.ACTIVE)
     assert (planned.clean_bytes, planned.cleanable_bytes) == (200, 200)
-    assert not planned.is_eligible  # it must be more than the ratio
+    assert not planned.is_eligible  # the dirty ratio must exceed the minimum
     assert plan(log, replace(COMPACT, min_cleanable_dirty_ratio=0.49), NOW).is_eligible
 
 
@@ -70,7 +70,7 @@ def test_what_is_younger_than_the_lag_stays_and_what_lies_behind_it() -> None:
     planned = plan(log_of(*pieces), replace(COMPACT, min_compaction_lag_ms=100), NOW)
     assert planned.bounds == (Bound.DIRTY, Bound.LAG, Bound.OLDER_STAYS, Bound.ACTIVE)
     assert planned.first_uncleanable == 10
-    # What was cleaned before is not asked.
+    # The lag does not apply below the checkpoint: that part has already been cleaned.
     log = replace(log_of(*pieces), checkpoint=20)
     assert plan(log, replace(COMPACT, min_compaction_lag_ms=100), NOW).first_uncleanable == 30
 
@@ -106,7 +106,8 @@ def any_logs(draw: st.DrawFn) -> CleanableLog:
 
 
 def values(log: CleanableLog, low: int, high: int) -> list[Piece]:
-    """Kafka's `LogSegments.values`: from the one that holds `low` to those below `high`."""
+    """Returns the segments from the one that holds `low` to `high`, as Kafka's
+    `LogSegments.values`."""
     below = [s.base_offset for s in log.segments if s.base_offset <= low]
     floor = below[-1] if below else -1
     pieces = [s for s in log.segments if isinstance(s, Piece)]
@@ -142,7 +143,7 @@ def test_segments_that_fit_into_one_become_one() -> None:
     pieces = [Piece(10 * n, 100) for n in range(5)]
     bases = [[s.base_offset for s in part] for part in group(pieces, 45, 50, config)]
     assert bases == [[0, 10], [20, 30], [40]]
-    # Only those that the pass has come to.
+    # Only segments that the pass has reached are grouped.
     assert [len(part) for part in group(pieces, 20, 50, config)] == [2]
     assert group(pieces, 0, 50, config) == []
 
@@ -155,7 +156,7 @@ def test_indexes_and_offsets_must_fit_too() -> None:
     far = [Piece(0), Piece(10), Piece(20)]
     assert [len(part) for part in group(far, 30, 2**31, config)] == [3]
     assert [len(part) for part in group(far, 30, 2**31 + 1, config)] == [2, 1]
-    # An empty segment has no offsets that could be too far away.
+    # An empty segment has no offsets that could be too far apart.
     assert [len(part) for part in group([*far[:2], Piece(20, 0)], 30, 2**40, config)] == [3]
 
 

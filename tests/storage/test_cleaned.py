@@ -1,4 +1,5 @@
-"""A segment that the cleaner fills: Kafka's own cleaner's files, and what is left of failures."""
+"""Tests cleaned segments: they equal those of Kafka's cleaner, and failures leave nothing behind.
+"""
 
 from __future__ import annotations
 
@@ -144,7 +145,7 @@ class TestFiles:
 
 
 def fill(directory: WritableDirFd) -> CleanedSegment:
-    """As the cleaner does it: one that it cannot finish it discards."""
+    """Fills a segment as the cleaner does; discards it if that fails."""
     segment = CleanedSegment(directory, 0, TopicConfig())
     try:
         append(segment, batches(0, 50))

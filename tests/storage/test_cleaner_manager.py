@@ -1,4 +1,4 @@
-"""Which logs an engine cleans, and what cuts, deletes, damages or configures them meanwhile."""
+"""Tests which logs an engine cleans, and truncation, deletion, damage and new configs meanwhile."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def engine(root: Path) -> Iterator[LogManager]:
 
 
 def append(engine: LogManager, topic: str, count: int = 60, keys: int = 5, size: int = 40) -> None:
-    """So many records, each in a batch of its own; values tell the offset."""
+    """Appends `count` records, each in its own batch; each value contains its offset."""
     writer = engine.writer(topic, 0)
     for number in range(writer.end_offset, writer.end_offset + count):
         value = b"%d:" % number + bytes(size)
@@ -82,7 +82,7 @@ def chosen(engine: LogManager, topic: str) -> CleaningCandidate:
 def clean(
     engine: LogManager, topic: str, meanwhile: Callable[[], object] | None = None
 ) -> CleaningResult:
-    """One pass; `meanwhile` is done once, while the map is built."""
+    """Runs one pass; calls `meanwhile` once, while the offset map is built."""
     waiting = [meanwhile] if meanwhile else []
 
     def told(done: int, of: int) -> None:
@@ -100,7 +100,7 @@ def unfinished(root: Path) -> list[str]:
     return [path.name for path in root.rglob("*") if path.suffix in (".cleaned", ".swap")]
 
 
-# -- what is cleaned ------------------------------------------------------------------------------
+# -- cleaning -------------------------------------------------------------------------------------
 
 
 def test_what_is_due_is_cleaned(root: Path, engine: LogManager) -> None:
@@ -217,7 +217,7 @@ def test_a_buffer_without_room_for_a_key_is_refused(root: Path) -> None:
             engine.run("cleaner")
 
 
-# -- by itself ------------------------------------------------------------------------------------
+# -- the background task --------------------------------------------------------------------------
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
@@ -288,11 +288,11 @@ def test_a_rate_is_kept(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         assert time.monotonic() - start > result.bytes_before / 300_000
 
 
-# -- what comes in between ------------------------------------------------------------------------
+# -- concurrent changes ---------------------------------------------------------------------------
 
 
 def in_a_thread(work: Callable[[], object]) -> Callable[[], None]:
-    """Begins `work`, which then waits for the pass to be given up."""
+    """Returns a function that starts `work`, which then waits for the pass to be aborted."""
     return lambda: threading.Thread(target=work).start()
 
 
@@ -447,7 +447,7 @@ def test_appends_and_reads_go_on(engine: LogManager) -> None:
     assert engine.problems == []
 
 
-# -- what goes wrong ------------------------------------------------------------------------------
+# -- failures -------------------------------------------------------------------------------------
 
 
 def test_damage_makes_a_log_uncleanable_and_no_other(root: Path, engine: LogManager) -> None:
@@ -487,7 +487,7 @@ def test_damage_is_raised_for_who_asks_for_a_pass(root: Path, engine: LogManager
 def test_a_full_disk_holds_it_up_until_there_is_room(root: Path, engine: LogManager) -> None:
     for topic in ("a", "b"):
         make(engine, topic, 0)
-        append(engine, topic, keys=60)  # all stay
+        append(engine, topic, keys=60)  # all are retained
     before = files(root, "a-0") | files(root, "b-0")
     calls = FailingCalls(0, errno.ENOSPC, ("pwritev",), lasting=True)
     with replaced(calls), pytest.raises(OSError, match="No space"):

@@ -100,7 +100,7 @@ BATCHES = st.lists(
 def model(
     records: Sequence[Plain], lasts: Sequence[int], first_dirty: int, end: int, capacity: int
 ) -> tuple[list[Plain], int]:
-    """Returns the records that a pass retains, and where it ends; `lasts`: last offsets of batches."""
+    """Returns what a pass retains, and where it ends; `lasts` are the batches' last offsets."""
     newest: dict[bytes, int] = {}
     for record in records:
         if record.key is None or not first_dirty <= record.offset < end:
@@ -184,7 +184,7 @@ def test_nothing_dirty_is_nothing_to_do(tmp_path: Path) -> None:
 
 
 def old_log(directory: Path, pairs: Sequence[Pair]) -> View:
-    """Writes magic 1 messages, two per segment; each segment's mtime is a second after the last's."""
+    """Writes messages of magic 1, two per segment; the segments' mtimes are a second apart."""
     made = [
         build_messages([SimpleRecord(NOW, *pair)], MessageFields(1, offset))
         for offset, pair in enumerate(pairs)

@@ -1,7 +1,7 @@
-"""What a real broker's cleaner made of 16 partitions, twice, made once more and compared.
+"""Repeats what a real broker's cleaner made of 16 partitions, twice, and compares the results.
 
-Every file of every segment must be the same byte for byte, but for batches that are compressed
-anew: compressors differ, so that of these the header and the records are compared.
+Every file of every segment must be identical byte for byte. Only recompressed batches may differ,
+because compressors do; of these the header and the records are compared.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ from tests.reading import open_view, read
 from tests.writing import Unsynced
 
 PAIRS = {"compact-before": "compact-after", "compact-before2": "compact-after2"}
-#: About when the passes ran, by the broker's log, for partitions that no horizon tells it of.
+#: Times of the passes, roughly, by the broker's log, for partitions without a delete horizon.
 PASSES_MS = {"compact-before": 1_795_248_985_500, "compact-before2": 1_795_249_056_000}
 TOPICS = sorted(t for t in answers.topic_configs("compact-before") if t.startswith("cmp-"))
 CASES = [(before, topic) for before in PAIRS for topic in TOPICS]
-#: All of whose batches, or some of them, are compressed otherwise than by Java.
+#: Topics with batches, some or all, that Java's compressors compress differently from ours.
 RECOMPRESSED = {"cmp-append", "cmp-lz4", "cmp-recompress", "cmp-snappy", "cmp-txn", "cmp-txn-short"}
 SUFFIXES = (".log", ".index", ".timeindex", ".txnindex")
 
 
 @dataclass(frozen=True)
 class Cleaned:
-    """A partition after our pass, and what the pass said."""
+    """A partition after our pass, with the pass's result."""
 
     directory: Path
     planned: CleanPlan
@@ -59,7 +59,7 @@ def config_of(corpus: str, topic: str) -> TopicConfig:
 
 
 def batches(view: View) -> Iterator[tuple[int, BatchHeader, Columns | None]]:
-    """Every batch with the base of its segment, and its records, if it has any."""
+    """Yields every batch with the base offset of its segment, and its records, if any."""
     for segment in view.segments:
         for chunk in read_chunks(segment, 0, 1 << 20):
             for header in list(chunk.table):
@@ -75,7 +75,7 @@ def horizons(view: View) -> set[int]:
 def ours(
     corpus: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory
 ) -> Callable[[str, str], Cleaned]:
-    """`ours(corpus, topic)`: our pass over a copy, at the time of Kafka's."""
+    """Returns `ours(corpus, topic)`, which cleans a copy at the time of Kafka's pass."""
 
     @cache
     def copied(before: str) -> Path:
@@ -122,7 +122,7 @@ def records(columns: Columns | None) -> list[Record]:
 
 
 def bare(header: BatchHeader) -> list[int]:
-    """A header without what depends on the compressor."""
+    """Returns the header fields that do not depend on the compressor."""
     fields = [getattr(header, name) for name in header.__dataclass_fields__]
     return [f for n, f in enumerate(fields) if n not in (b.POSITION, b.SIZE, b.CRC)]
 
@@ -138,11 +138,11 @@ def test_the_same_as_kafkas_cleaner(
     cleaned, kafkas = ours(before, topic), Engine(str(corpus(PAIRS[before])))
     checkpoint = kafkas.partition_dir(topic, 0).log_dir.cleaner_offsets[(topic, 0)]
     if cleaned.result is None:
-        assert checkpoint == cleaned.checkpoint  # nor did Kafka clean it
+        assert checkpoint == cleaned.checkpoint  # Kafka did not clean it either
     else:
         assert checkpoint == cleaned.result.end_offset
     view = kafkas.log(topic, 0).view()
-    first = view.segments[0].base_offset  # retention took what was before it
+    first = view.segments[0].base_offset  # retention deleted everything before it
     after = corpus(PAIRS[before]) / f"{topic}-0"
     names = {
         path.name
@@ -183,7 +183,7 @@ def test_the_result_tells_what_went_and_what_stayed(
     assert result.segments_before == len(bases)
 
 
-#: Logs of a broker that no cleaner has seen, of all formats and codecs, mixed ones too.
+#: Logs that no cleaner has processed, in all formats and codecs, also mixed.
 OTHERS = [
     (corpus, topic)
     for corpus in ("kafka28", "kafka43-clean")
@@ -212,6 +212,6 @@ def test_of_each_key_the_newest_committed_record_stays(
 
 
 def below_offset(engine: Engine, topic: str, offset: int) -> list[tuple[int, BatchHeader]]:
-    """The batches of the segments that begin below an offset."""
+    """Returns the batches of the segments that begin below an offset."""
     view = engine.log(topic, 0).view()
     return [(base, header) for base, header, _ in batches(view) if base < offset]

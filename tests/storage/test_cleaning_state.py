@@ -1,4 +1,4 @@
-"""Taking partitions, pausing them, and giving up what is under way."""
+"""Tests LogCleaningState: claiming partitions, pausing them, and aborting passes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ KEY, OTHER = ("t", 0), ("t", 1)
 
 
 class Holder:
-    """A thread that has `KEY` until it is made to give it back."""
+    """A thread that holds `KEY` until it is made to release it."""
 
     def __init__(
         self, cleaning_state: LogCleaningState, work: Callable[[], None] = lambda: None

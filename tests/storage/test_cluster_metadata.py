@@ -1,4 +1,4 @@
-"""The cluster's topics, read from a broker's own directory, as the broker itself told them."""
+"""Reads the topics from a broker's own directory and compares them with the broker's answers."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_partitions_of_two_directories(corpus: Callable[[str], Path]) -> None:
 
 @pytest.fixture
 def copy(tmp_path: Path, corpus: Callable[[str], Path]) -> Path:
-    """A log directory with the metadata log of kafka43-clean alone."""
+    """Makes a log directory with only the metadata log of kafka43-clean."""
     source = corpus("kafka43-clean")
     shutil.copytree(source / "__cluster_metadata-0", tmp_path / "__cluster_metadata-0")
     shutil.copy(source / "meta.properties", tmp_path)
@@ -63,7 +63,7 @@ def whole(corpus: Callable[[str], Path]) -> MetadataImage:
 
 
 def cut(path: Path, batches: int) -> tuple[bytes, bytes, int]:
-    """The log's bytes before and behind its first batches, and the offset between them."""
+    """Splits the log after `batches` batches; returns both parts and the offset between them."""
     data = (path / "__cluster_metadata-0" / LOG).read_bytes()
     headers = list(walk(data))
     position = headers[batches].position
@@ -71,7 +71,7 @@ def cut(path: Path, batches: int) -> tuple[bytes, bytes, int]:
 
 
 def empty(path: Path) -> Path:
-    """The partition's directory with nothing in it."""
+    """Empties the partition's directory; returns its path."""
     partition = path / "__cluster_metadata-0"
     for file in partition.iterdir():
         file.unlink()

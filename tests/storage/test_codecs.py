@@ -1,4 +1,4 @@
-"""Decompression: every framing that Kafka reads, bombs, and garbage."""
+"""Tests decompression: every framing that Kafka reads, decompression bombs, and garbage."""
 
 from __future__ import annotations
 
@@ -211,8 +211,8 @@ def test_a_wrong_zstd_checksum_is_refused() -> None:
 def test_a_zstd_content_size_that_lies_allocates_nothing() -> None:
     frame = zstandard.ZstdCompressor().compress(bytes(1000))
     size = zstandard.get_frame_parameters(frame).content_size
-    assert (size, frame[4] >> 6) == (1000, 1)  # in two bytes, less 256
-    # The same frame with a header that declares 2**60 bytes, in eight, and a window of 2 MB.
+    assert (size, frame[4] >> 6) == (1000, 1)  # a field of two bytes, holding the size less 256
+    # The same frame, but its header declares 2**60 bytes in eight bytes, and a window of 2 MB.
     lying = frame[:4] + b"\xc0\x58" + (1 << 60).to_bytes(8, "little") + frame[7:]
     tracemalloc.start()
     with pytest.raises(CorruptError):
@@ -304,7 +304,7 @@ def test_threads_decompress_side_by_side() -> None:
         try:
             for _ in range(30):
                 assert opened(codec, compress(codec, data)) == data
-        except BaseException as error:  # handed to the test's own thread
+        except BaseException as error:  # reported by the test's own thread
             failures.append(error)
             raise
 

@@ -1,4 +1,4 @@
-"""Columns: rows as records, parts of them, copies, and how long they are good."""
+"""Tests Columns: rows as records, selections, copies, and how long they stay valid."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.reading import Plain, open_view, plain, written
 
 
 def columns_of(*batches: bytes, file: str = "f") -> Columns:
-    """Uncompressed batches of magic 2 as one `Columns`."""
+    """Decodes uncompressed batches of magic 2 into one `Columns`."""
     data = b"".join(batches)
     table, _ = scan(data, len(data), 0, BatchTable.empty(99), whole=True)
     [columns] = Decoder(1 << 20).decode(memoryview(data), 0, table, file)
@@ -152,7 +152,7 @@ def test_any_chosen_rows(chosen: list[bool]) -> None:
         columns.record(row).batch for row in rows
     ]
     assert len(part.first_row) == len(part.batches) + 1
-    assert all(chosen) or (np.diff(part.first_row) > 0).all()  # no batch without a row
+    assert all(chosen) or (np.diff(part.first_row) > 0).all()  # no batch without rows
     assert plain(part.slice(1, 4)) == [expected[row] for row in rows[1:4]]
 
 
@@ -172,14 +172,14 @@ def test_a_copy_is_kept_while_its_decoder_goes_on(
         [columns] = decoder.decode(memoryview(buffer), 0, table, "")
         assert isinstance(columns, Columns)
         kept.append(columns.copy())
-        buffer[:] = bytes(len(buffer))  # as the next read into it would
+        buffer[:] = bytes(len(buffer))  # as if the next read reused the buffer
     assert plain(kept[0]) == written(first, records)
     assert len(kept[1]) == 20
     assert isinstance(kept[0].data, bytes)
 
 
 def test_columns_of_a_scan_are_good_until_the_next_and_copies_for_ever(tmp_path: Path) -> None:
-    """What is yielded shares buffers with what is yielded next: that is why it is quick."""
+    """Consecutive Columns share buffers, which is what makes scans fast."""
     batches = [
         build_batch(
             [SimpleRecord(1, None, bytes([n]) * 400_000)],

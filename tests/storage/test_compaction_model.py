@@ -1,8 +1,8 @@
-"""What compaction promises, whatever was written and whenever it is cleaned: a log against a list.
+"""Checks the guarantees of compaction on random logs against a list of what was written.
 
-For each key the latest committed value stays, a deletion stays long enough, nothing changes place,
-content or time, what may not be cleaned stays whole, a preview tells what a pass leaves, and passes
-come to an end. What is done to a log, a seed decides.
+For each key the latest committed value is retained, a tombstone is retained long enough, no record
+changes its offset, content or time, whatever may not be cleaned stays whole, a preview predicts
+what a pass retains, and repeated passes come to an end. A seed determines all operations.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ NOW: Final = 1_790_000_000_000
 RETENTION_MS: Final = 100
 PRODUCERS: Final = 4
 KEYS: Final = 12
-#: More than there are.
+#: Exceeds the number of keys.
 ALL_KEYS: Final = 32
 STEPS: Final = 250
-#: Passes at one moment after which nothing changes any more.
+#: After so many passes at one time, nothing may change any more.
 PASSES: Final = 8
 
 
 @dataclass
 class Transaction:
-    """`is_committed` is None while it is open."""
+    """A transaction; `is_committed` is None while it is open."""
 
     is_committed: bool | None = None
 
@@ -55,7 +55,7 @@ COMMITTED = Transaction(is_committed=True)
 
 @dataclass
 class Line:
-    """A record as it was sent. `seen_ms`: when a pass first may have gone over it, None before."""
+    """A record as it was sent; `seen_ms` is when a pass may first have seen it, or None."""
 
     record: SimpleRecord
     transaction: Transaction
@@ -63,7 +63,7 @@ class Line:
 
 
 class Compaction:
-    """A topic with some producers, and a cleaner by a clock that is set."""
+    """A topic with several producers and a cleaner, on a clock that the test sets."""
 
     def __init__(self, engine: LogManager, clock: SetClock, seed: int) -> None:
         self.engine = engine
@@ -80,7 +80,7 @@ class Compaction:
             "internal.segment.bytes": str(self.chance.randrange(2500, 8000)),
             "index.interval.bytes": "100",
         }
-        engine.create_topic("t", settings=settings)
+        engine.create_topic("t", configs=settings)
         self.writer = engine.writer("t", 0)
 
     def run(self) -> None:
@@ -106,7 +106,7 @@ class Compaction:
     # -- writing ---------------------------------------------------------------------------------
 
     def send(self) -> None:
-        """A batch or several, in a transaction or not, with sequence numbers or without."""
+        """Appends one batch or several, in a transaction or not, idempotent or not."""
         made = list(self.records())
         codec = self.chance.choice(list(Codec))
         plan = BatchPlan(codec=codec, batch_bytes=self.chance.choice([1, 400]))
@@ -121,7 +121,7 @@ class Compaction:
             self.lines[at] = Line(record, transaction)
 
     def records(self) -> Iterator[SimpleRecord]:
-        """Of few keys, with deletions, and timestamps in disorder."""
+        """Yields records with few keys, some tombstones, and timestamps out of order."""
         chance, now = self.chance, self.clock.now_ms()
         for _ in range(chance.randrange(1, 16)):
             value = None if chance.random() < 0.25 else b"%d" % chance.getrandbits(40)
@@ -130,7 +130,7 @@ class Compaction:
             )
 
     def begin_or_end(self) -> None:
-        """Whatever is open ends before long: nothing behind it can be cleaned."""
+        """Ends an open transaction soon after it began, because nothing after it can be cleaned."""
         if self.open:
             self.end(self.chance.choice(sorted(self.open)))
         elif self.chance.random() < 0.7:
@@ -150,12 +150,12 @@ class Compaction:
     # -- cleaning --------------------------------------------------------------------------------
 
     def clean_some(self) -> None:
-        """One pass, which a map for few keys may end early."""
+        """Runs one pass, which a map for few keys may end early."""
         self.run_pass(self.candidate(), self.chance.randrange(1, KEYS))
         self.check()
 
     def clean_all(self) -> None:
-        """What a preview tells, and then a pass over everything that can be cleaned."""
+        """Runs a preview, and then a pass over everything that can be cleaned."""
         candidate = self.candidate()
         before = offsets(self.view())
         foretold = preview(self.question(candidate), in_full=self.chance.random() < 0.5)
@@ -165,8 +165,8 @@ class Compaction:
         self.check_that_keys_are_unique(candidate.plan.first_uncleanable)
 
     def clean_again_and_again(self) -> None:
-        """At one moment, passes over all of the log come to an end; after the first one no record
-        goes."""
+        """Runs passes over the whole log at one time. The first may discard records, later ones
+        none, and after at most `PASSES` of them the files no longer change."""
         self.clean_from_the_start()
         found, files = self.shown(Isolation.READ_UNCOMMITTED), self.files()
         for _ in range(PASSES):
@@ -204,7 +204,7 @@ class Compaction:
             if offset < planned.first_uncleanable and line.seen_ms is None:
                 line.seen_ms = self.clock.now_ms()
 
-    # -- what must hold --------------------------------------------------------------------------
+    # -- invariants ------------------------------------------------------------------------------
 
     def view(self) -> View:
         return self.engine.log("t", 0).view()
@@ -214,7 +214,7 @@ class Compaction:
         return {file.name: file.read_bytes() for file in sorted(path.glob("*.log"))}
 
     def shown(self, isolation: Isolation) -> dict[int, SimpleRecord]:
-        """What a reader is given, by offset; ascending."""
+        """Returns what a reader sees, by offset, in ascending order."""
         found: dict[int, SimpleRecord] = {}
         last = -1
         for part in self.view().read(isolation=isolation):
@@ -243,14 +243,14 @@ class Compaction:
                 assert self.clock.now_ms() >= line.seen_ms + RETENTION_MS
 
     def check_that_keys_are_unique(self, end: int) -> None:
-        """Of what was cleaned, nothing is left that is superseded."""
+        """Checks that no superseded record is left in the cleaned part."""
         found = self.shown(Isolation.READ_COMMITTED)
         keys = [record.key for offset, record in found.items() if offset < end]
         assert len(keys) == len(set(keys))
 
 
 def offsets(view: View) -> Int64s:
-    """Those of all records."""
+    """Returns the offsets of all records."""
     parts = [part.offsets.copy() for part in view.read(isolation=Isolation.READ_UNCOMMITTED)]
     return np.concatenate([np.empty(0, dtype=np.int64), *parts])
 
@@ -261,7 +261,7 @@ def test_compaction(tmp_path: Path, seed: int) -> None:
     with LogManager(str(tmp_path), {"log.cleaner.enable": "false"}, clock=clock) as engine:
         compaction = Compaction(engine, clock, seed)
         compaction.run()
-    # The cleaner had something to do, of every kind that a compacted topic can have.
+    # The cleaner discarded records for every reason that a compacted topic can have.
     gone = {
         RecordRetention.SUPERSEDED,
         RecordRetention.TOMBSTONE,

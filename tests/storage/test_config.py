@@ -1,4 +1,4 @@
-"""Configs: Kafka's own definitions, what a value may be, and which source counts."""
+"""Tests configs: Kafka's own definitions, valid values, and which source takes precedence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Control batches: their types, and what a transaction's marker says."""
+"""Tests control batches: their types, and what a transaction marker contains."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ VECTOR = bytes.fromhex(
     [
         (b"\0\0\0\0", ControlType.ABORT),
         (b"\0\0\0\1", ControlType.COMMIT),
-        (b"\0\5\0\1", ControlType.COMMIT),  # a version to come is read as 0
+        (b"\0\5\0\1", ControlType.COMMIT),  # a future version is read as version 0
         (b"\0\0\0\6", ControlType.KRAFT_VOTERS),
         (b"\0\0\0\7", None),
         (b"\0\0\xff\xff", None),
@@ -88,7 +88,7 @@ def test_what_is_no_end_of_a_transaction(records: list[SimpleRecord]) -> None:
 @pytest.mark.parametrize("size", range(61, 78))
 def test_a_marker_that_is_cut_off_is_none(size: int) -> None:
     marker = parse_end_txn_marker(VECTOR[:size])
-    assert marker is None or size == 77  # the number of headers is not looked at
+    assert marker is None or size == 77  # the number of headers is not checked
 
 
 @given(st.binary(min_size=7, max_size=40))

@@ -1,4 +1,4 @@
-"""Every corpus, read by the engine, against what Kafka itself answered about it."""
+"""Reads every corpus with the engine and compares it with Kafka's own answers."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from kafkafs.storage.log_dirs.engine import Engine
 from tests import answers
 from tests.reading import COMMITTED, UNCOMMITTED
 
-# What a consumer was given, for the states that no broker served: from the state after recovery.
+# No broker served records in the crashed state: its answers are those after recovery.
 RECORDS_OF = {name: name for name in answers.CORPORA} | {"kafka43-crash": "kafka43-crash-recovered"}
-# The broker cut a torn log; kafkafs reads on behind the damage (the last tests here).
+# The broker truncated a torn log; kafkafs reads on after the damage (see the last tests here).
 WHOLE = [name for name in answers.CORPORA if name != "kafka43-torn"]
 
 ALL = [
@@ -36,7 +36,7 @@ EVERY = [
 
 @pytest.fixture(scope="module")
 def view(corpus: Callable[[str], Path]) -> Callable[[str, str, int], View]:
-    """`view(corpus, topic, partition)`; each corpus is opened once."""
+    """Returns `view(corpus, topic, partition)`, which opens each corpus once."""
 
     @cache
     def engine(name: str) -> Engine:
@@ -97,7 +97,7 @@ def test_offsets_are_those_that_the_broker_named(
 def test_every_isolation_finds_each_record_by_its_offset(
     view: Callable[[str, str, int], View],
 ) -> None:
-    """One in seven, over all partitions of the two corpora with most formats and features."""
+    """Tests every seventh record in the two corpora that have the most formats and features."""
     for name, topic, partition in ALL:
         if name not in ("kafka28", "kafka43-clean"):
             continue
@@ -111,7 +111,7 @@ def test_every_isolation_finds_each_record_by_its_offset(
 
 
 class Times:
-    """Timestamps and offsets of a partition's served records, to look times up by brute force."""
+    """Timestamps and offsets of a partition's served records, for time lookups by brute force."""
 
     def __init__(self, view: View) -> None:
         parts = [part.copy() for part in view.read(isolation=UNCOMMITTED)]
@@ -129,8 +129,8 @@ TIMED = [
     for corpus in WHOLE
     for topic, partition in sorted({(a.topic, a.partition) for a in answers.times(corpus)})
 ]
-# Kafka answers "none" for every time in these: a leading segment has no timestamps, because it is
-# of magic 0 or was emptied by the cleaner, and counts with its file's mtime as its largest.
+# Kafka finds no offset for any time in these: a leading segment has no timestamps, because it is of
+# magic 0 or was emptied by the cleaner, so its file's mtime counts as its largest timestamp.
 WITHOUT_LEADING_TIMESTAMPS = {
     ("kafka28", "mixed"),
     ("kafka39", "compacted"),
@@ -138,7 +138,7 @@ WITHOUT_LEADING_TIMESTAMPS = {
     ("compact-after", "cmp-plain"),
     ("compact-before2", "cmp-plain"),
 }
-# ... and a control record for some in these.
+# In these, Kafka answers some lookups with a control record.
 WITH_MARKERS_FOUND = {
     ("kafka28", "v2"),
     ("kafka43-crash", "crash-txn"),
@@ -201,7 +201,7 @@ def test_read_committed_is_the_default(view: Callable[[str, str, int], View]) ->
 def test_a_torn_log_is_read_up_to_and_past_each_damage(
     view: Callable[[str, str, int], View],
 ) -> None:
-    """What torn.json says was done is what is reported, and nothing else is missing."""
+    """The damage listed in torn.json is reported, and nothing else is missing."""
     done = {
         entry["file"].partition("/")[0]: entry
         for entry in answers.damage()
@@ -236,7 +236,7 @@ def test_the_end_of_a_torn_log_is_where_its_last_whole_batch_ends(
 ) -> None:
     for topic, partition in answers.partitions("kafka43-torn"):
         found = view("kafka43-torn", topic, partition)
-        # The broker cut crash-txn at the damage in its middle, which we read past.
+        # The broker truncated crash-txn at the damage in its middle; kafkafs reads past it.
         of = "kafka43-crash" if topic == "crash-txn" else "kafka43-torn"
         named = answers.offsets(of)[topic, partition]
         assert (found.end_offset, found.last_stable_offset) == (named.end, named.last_stable)

@@ -1,4 +1,4 @@
-"""Batches to records: what was built is what is read, and what is wrong is one batch's error."""
+"""Tests decoding batches: records equal what was built, and damage is an error of one batch."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def table_of(data: bytes, position: int = 0) -> BatchTable:
 def decode(
     data: bytes, decoder: Decoder | None = None, position: int = 0
 ) -> tuple[list[Plain], list[BadBatch]]:
-    """All records of the batches in `data`, and the batches that have none to give."""
+    """Returns all records of the batches in `data`, and the batches that cannot be decoded."""
     records: list[Plain] = []
     bad: list[BadBatch] = []
     made = decoder or Decoder(LIMIT)
@@ -63,7 +63,7 @@ def decode(
 
 
 def refused(data: bytes) -> str:
-    """Why the one batch in `data` is refused."""
+    """Returns the reason why the only batch in `data` is rejected."""
     records, [bad] = decode(data)
     assert records == []
     assert bad.error.position == bad.batch.position == 0
@@ -199,11 +199,11 @@ def test_the_highest_offsets() -> None:
         assert [r.offset for r in decode(data)[0]] == list(range(base, base + 9))
 
 
-# -- what is wrong in a batch of magic 2 --------------------------------------------------------
+# -- damage in a batch of magic 2 ---------------------------------------------------------------
 
 
 def framed(body: bytes, count: int = 1, last_delta: int = 9, codec: Codec = Codec.NONE) -> bytes:
-    """A batch with a right checksum over these bytes instead of records."""
+    """Returns a batch with a valid checksum that has these bytes in place of its records."""
     header = struct.pack(">hiqqqhii", codec, last_delta, 5, 5, -1, -1, -1, count)
     return frame_batch(3, 0, header + body)
 
@@ -255,7 +255,7 @@ def test_a_payload_of_garbage_is_refused(codec: Codec) -> None:
 
 
 def test_header_sizes_in_five_bytes_and_with_bits_that_do_not_count() -> None:
-    """ByteUtils takes encodings that are longer than they must be, and drops bits above 32."""
+    """ByteUtils accepts encodings that are longer than necessary, and drops bits above 32."""
     name = b"\x82\x80\x80\x80\x70" + b"n"  # 1, with bits 33 to 35
     body = b"\0\0\0\1\1\2" + name + b"\x84\x80\x80\x80\0" + b"vv"
     [record], _ = decode(framed(encode_varint(len(body)) + body))
@@ -277,13 +277,13 @@ def test_the_other_batches_of_a_run_are_read() -> None:
         assert found.batch.base_offset == index * 30 - 15
 
 
-# -- what is wrong in old messages --------------------------------------------------------------
+# -- damage in old messages ---------------------------------------------------------------------
 
 
 def message(
     magic: int, key: tuple[int, bytes], value: tuple[int, bytes], *, attributes: int = 0
 ) -> bytes:
-    """A message with a right checksum, its key and value given as (size field, bytes)."""
+    """Returns a message with a valid checksum; `key` and `value` are (size field, bytes)."""
     covered = struct.pack(">bb", magic, attributes) + (struct.pack(">q", 5) if magic else b"")
     for size, data in (key, value):
         covered += struct.pack(">i", size) + data
@@ -373,9 +373,10 @@ def test_a_checksum_covers_all_but_what_a_broker_assigns(
     table = table_of(data)
     assert first_bad_checksum(memoryview(data), table, 0) == 1
     at = where % len(data)
-    # The base offset, length and leader epoch of magic 2; offset and size before; the crc itself.
+    # Not covered: in magic 2 the base offset, length and leader epoch; before, offset, size and
+    # crc.
     covered = at >= (17 if data[16] == 2 else 12)
-    if at == 16 or 8 <= at < 12:  # what tells where the batch ends, and how to read it
+    if at == 16 or 8 <= at < 12:  # these bytes decide where the batch ends and how to read it
         return
     changed = bytearray(data)
     changed[at] ^= 0x55
@@ -388,7 +389,7 @@ def test_a_checksum_covers_all_but_what_a_broker_assigns(
 
 @given(st.sets(st.integers(0, 9)), st.integers(0, 3), st.integers(1, 255))
 def test_the_first_of_several_bad_batches_is_told(bad: set[int], at: int, change: int) -> None:
-    """Also where the same was done to each of them."""
+    """Finds the first one even if several have the same damage."""
     batches = [
         build_batch([SimpleRecord(1, offset=n)], BatchFields(base_offset=n)) for n in range(10)
     ]
@@ -409,14 +410,14 @@ def test_the_error_of_a_checksum_says_both() -> None:
     assert error.position == 100
 
 
-# -- anything at all ----------------------------------------------------------------------------
+# -- arbitrary bytes ----------------------------------------------------------------------------
 
 
 @given(any_batches(), MUTATIONS)
 def test_damage_behind_a_right_checksum_is_records_or_an_error(
     batch: tuple[bytes, list[SimpleRecord]], mutations: Sequence[tuple[str, int, int]]
 ) -> None:
-    """What a hostile producer can make: the body is anything, and the checksum fits."""
+    """A malicious producer can send any body with a valid checksum."""
     data, _ = batch
     [first, *_] = walk(data)
     if first.magic == 2:

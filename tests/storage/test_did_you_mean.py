@@ -1,4 +1,4 @@
-"""Names that are like a misspelt one."""
+"""Tests suggestions of names that resemble a misspelt one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The door to the files: what it opens, what it refuses, and that it leaves no trace."""
+"""Tests DirFd, which opens all files: what it opens, what it rejects, and that it leaks nothing."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from kafkafs.storage.io.disk import DirFd, FileCache, FileType, OpenFile, most_o
 
 @pytest.fixture
 def directory(tmp_path: Path) -> DirFd:
-    """A log directory with a partition directory `t-0`, which holds the file `f`."""
+    """Makes a log directory with a partition directory `t-0`, which holds the file `f`."""
     (tmp_path / "t-0").mkdir()
     (tmp_path / "t-0" / "f").write_bytes(bytes(range(100)))
     return DirFd(str(tmp_path)).child("t-0")
 
 
 def open_descriptors(path: Path) -> int:
-    """How many of this process's descriptors are of something under `path`."""
+    """Returns how many of this process's descriptors refer to something under `path`."""
     found = 0
     for descriptor in Path("/proc/self/fd").iterdir():
-        with suppress(FileNotFoundError):  # the listing's own
+        with suppress(FileNotFoundError):  # the descriptor of the listing itself
             found += os.readlink(descriptor).startswith(str(path))
     return found
 
@@ -189,7 +189,7 @@ def test_the_log_directory_itself_may_be_a_link(tmp_path: Path) -> None:
 def test_reading_leaves_no_access_time(directory: DirFd, tmp_path: Path) -> None:
     paths = (tmp_path, tmp_path / "t-0", tmp_path / "t-0" / "f")
     for path in paths:
-        os.utime(path, ns=(1_000, 2_000))  # so old that the kernel would want to renew it
+        os.utime(path, ns=(1_000, 2_000))  # so old that the kernel would update the atime
     before = [os.stat(path).st_atime_ns for path in paths]
     directory.list()
     directory.open("f").read(0, 100)

@@ -1,8 +1,8 @@
-"""Every index and snapshot in the corpora reads as Kafka's own dump tool read it.
+"""Compares the dump of every index and snapshot in the corpora with Kafka's own dump tool.
 
 data/dumps.json has, for each file, the number of lines that DumpLogSegments of the broker's own
 version printed, and the first 16 hexadecimal digits of the SHA-256 of those lines joined by
-newlines (0: it printed none).
+newlines (0 if it printed none).
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def digest_of(path: Path) -> int | list[int | str]:
 
 
 def as_by_2_8(line: str) -> str:
-    """What 2.8.2 prints of a producer: no time of its own, and Scala's options."""
+    """Converts a line about a producer to 2.8.2's form: no timestamp, and Scala's options."""
     line = re.sub(r" lastTimestamp: \d+", "", line)
     line = re.sub(r"OptionalLong\[(\d+)\]", r"Some(\1)", line)
     return line.replace("OptionalLong.empty", "None")
@@ -78,7 +78,7 @@ def test_damage_is_told_and_ends_nothing(
     kind: str,
     changes: list[tuple[float, bytes]],
 ) -> None:
-    """Whatever the bytes are, there are lines and complaints, and no other error."""
+    """Any bytes yield lines and complaints, and no other error."""
     directory = tmp_path_factory.mktemp("damaged")
     files = [directory / file.name for file in (corpus("kafka43-clean") / "txn-0").glob("*11.*")]
     for file in files:

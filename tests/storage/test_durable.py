@@ -1,4 +1,4 @@
-"""Changing a directory: what each call does, what it refuses, and how its errors look."""
+"""Tests changes to a directory: what each call does, what it rejects, and its error messages."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def root(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def partition(root: Path) -> WritableDirFd:
-    """The directory `t-0` of a log directory."""
+    """Makes the directory `t-0` in a log directory."""
     directory = WritableDirFd(root)
     directory.make_itself()
     return directory.make("t-0")
@@ -51,7 +51,7 @@ def test_buffers_of_any_item_and_in_any_number(partition: WritableDirFd) -> None
 
 
 class ShortWrites(Calls):
-    """Writes at most `limit` bytes at once."""
+    """Calls that write at most `limit` bytes at once."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -91,7 +91,7 @@ def test_a_write_in_place_leaves_nothing_of_the_old(root: Path, partition: Writa
 
 
 class Traced(Calls):
-    """Notes the names of the calls that make things durable or visible."""
+    """Calls that record the names of those that make changes durable or visible."""
 
     def __init__(self) -> None:
         self.made: list[str] = []
@@ -258,7 +258,7 @@ def test_a_failed_fsync_is_told_apart(root: Path, partition: WritableDirFd) -> N
 
 
 def test_no_descriptor_is_left_open(root: Path, partition: WritableDirFd) -> None:
-    gc.collect()  # what earlier tests left to be collected must not go meanwhile
+    gc.collect()  # collects what earlier tests left, so that it is not collected during this one
     before = len(os.listdir("/proc/self/fd"))
     partition.write_atomically("c", b"old")
     partition.make("d")

@@ -1,4 +1,4 @@
-"""Encodes columns: the bytes are those that `tests.building` makes of the same batches."""
+"""Tests the encoder of columns: its bytes equal those that `tests.building` makes."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ PLANS = st.builds(
 def built(
     records: Sequence[SimpleRecord], plan: BatchPlan, offsets: Sequence[int] = ()
 ) -> list[bytes]:
-    """Builds the same batches slowly, cut by the rule of Kafka's producer and, with offsets, where
-    a delta would not fit in an int32."""
+    """Builds the same batches slowly. They are split as Kafka's producer does and, with `offsets`,
+    where a delta would not fit in an int32."""
     batches: list[bytes] = []
     if not offsets:
         offsets = range(plan.base_offset, plan.base_offset + len(records))
@@ -202,7 +202,7 @@ def test_a_batch_is_filled_to_its_last_byte() -> None:
 
 
 def test_records_of_any_shape_beside_each_other() -> None:
-    """Numbers of one byte, two and more, null and empty, in every position."""
+    """Varints of one, two and more bytes, null and empty, in every position."""
     sizes = (None, 0, 1, 63, 64, 127, 128, 8191, 8192)
     records = [
         SimpleRecord(1000 + delta, _of(key), _of(value))

@@ -1,4 +1,4 @@
-"""The engine: directories as topics and partitions, opened when asked for and kept up to date."""
+"""Tests the engine: topics and partitions, opened on demand and kept up to date."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def partition(root: Path, name: str, count: int = 4, value: bytes = b"v") -> Non
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """A log directory: orders (0, 1, 3), a.b-c (0), and what is no partition."""
+    """Makes a log directory: orders (0, 1, 3), a.b-c (0), and a directory that is no partition."""
     log_dir = tmp_path / "logs"
     write_log_dir(log_dir, {("orders", 0): 4})
     for name in ("orders-0", "orders-1", "orders-3", "a.b-c-0"):
@@ -37,7 +37,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def open_below(root: Path) -> list[str]:
-    """What this process has open below a directory."""
+    """Returns what this process has open below a directory."""
     links = [f"/proc/self/fd/{fd}" for fd in os.listdir("/proc/self/fd")]
     targets = [os.readlink(link) for link in links if os.path.lexists(link)]
     return [target for target in targets if target.startswith(f"{root}/")]

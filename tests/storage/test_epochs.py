@@ -1,4 +1,4 @@
-"""Leader epochs: which one an offset was written in, and files that contradict themselves."""
+"""Tests leader epochs: the epoch of an offset, and files that contradict themselves."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_the_epochs_are_in_the_file_and_when_that_fails_as_they_were(tmp_path: P
     file.assign(0, 0)
     file.assign(3, 1000)
     file.cut_at_start(500)
-    assert path.read_text() == "0\n2\n0 0\n3 1000\n"  # that can wait
+    assert path.read_text() == "0\n2\n0 0\n3 1000\n"  # the rest can wait
     file.write()
     assert path.read_text() == "0\n2\n0 500\n3 1000\n"
     with durable.replaced(NoSpace()), pytest.raises(OSError, match="No space") as raised:

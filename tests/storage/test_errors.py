@@ -1,4 +1,4 @@
-"""Errors say one printable line, and survive the way to another process."""
+"""Tests that errors print as one line and can be pickled."""
 
 from __future__ import annotations
 

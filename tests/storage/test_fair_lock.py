@@ -1,4 +1,4 @@
-"""The fair lock, and that nobody who asks a partition without pause keeps others waiting."""
+"""Tests the fair lock: threads that use a partition without pause do not starve others."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.writing import batch, config, open_log
 
 @contextmanager
 def without_pause(work: Callable[[], object], threads: int = 1) -> Iterator[None]:
-    """Does the work again and again, in other threads."""
+    """Repeats the work in other threads while the block runs."""
     stopped = threading.Event()
 
     def go_on() -> None:
@@ -71,7 +71,7 @@ def test_in_the_order_in_which_they_came() -> None:
             thread.start()
             while len(lock._waiting) <= number:
                 time.sleep(0.001)
-    take(10)  # who comes when others wait is the last, however quick
+    take(10)  # a newcomer queues behind all waiters, however quick it is
     for thread in threads:
         thread.join()
     assert order == list(range(11))
@@ -110,7 +110,7 @@ def test_who_is_interrupted_while_waiting_is_in_nobodys_way() -> None:
 
 
 def longest(call: Callable[[], object], count: int) -> float:
-    """The longest of so many calls, in seconds."""
+    """Returns the longest duration of `count` calls, in seconds."""
     times = []
     for _ in range(count):
         begun = time.perf_counter()

@@ -1,7 +1,7 @@
-"""Two batches whose wrong checksums make up for each other: what all of their bytes give is right.
+"""Tests two batches whose wrong checksums cancel out, so that their combined checksum is right.
 
-A broker looks at each, and so does everything here that vouches for a log, or changes one. Only who
-shows records checks some megabytes at a time.
+A broker verifies each batch, and so does everything here that vouches for a log or changes one.
+Only readers that show records verify several megabytes at a time.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ LOG = "00000000000000000000.log"
 
 @pytest.fixture
 def forged(tmp_path: Path) -> Path:
-    """A partition that was closed, and then written over by the two batches."""
+    """Makes a partition that was closed and then overwritten with the two batches."""
     path = tmp_path / "t-0"
     writer = open_log(path, clock=SetClock(NOW))
     for _ in range(2):
@@ -62,7 +62,7 @@ def test_together_they_are_right_and_alone_they_are_not() -> None:
 
 
 def test_who_shows_records_shows_them(forged: Path) -> None:
-    """As the README says; nothing depends on it but speed."""
+    """The README says so; it is done only for speed."""
     size = (forged / LOG).stat().st_size
     extent = Extent(DirFd(str(forged)).open(LOG), 0, 0, size, 1 << 20)
     [run] = read_runs(extent, together=True)
@@ -111,11 +111,12 @@ def test_what_only_shows_a_compaction_takes_them(tmp_path: Path) -> None:
     log = replace(log_to_clean(over_a_segment(tmp_path / "t-0"), 0, 2), is_shown=True)
     sink = Rewritten()
     clean(log, OffsetMap(1 << 12), sink)
-    assert sink.data == forged_pair()[len(forged_pair()) // 2 :]  # the later of two with one key
+    assert sink.data == forged_pair()[len(forged_pair()) // 2 :]  # the later record of the key
 
 
 def over_a_segment(path: Path) -> View:
-    """A log whose first segment is the two batches since it was opened; its active one is sound."""
+    """Makes a log whose first segment was overwritten with the two batches; the active one is
+    valid."""
     batches = [
         build_batch([SimpleRecord(NOW, b"k", bytes(8))], BatchFields(base_offset=offset))
         for offset in range(3)

@@ -1,4 +1,4 @@
-"""FORMAT.md says what the code does: its tables of fixed fields add up to the code's structs."""
+"""Tests that the field tables in FORMAT.md add up to the structs in the code."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CODES = {"int8": "b", "int16": "h", "int32": "i", "uint32": "I", "int64": "q"}
 
 
 def tables(section: str) -> list[str]:
-    """The struct formats of the tables in a section, whose fields must follow each other."""
+    """Returns the struct formats of the tables in a section, whose fields must be contiguous."""
     formats: list[str] = []
     end = 0
     for at, size, kind, bits in FIELD.findall(SECTIONS[section]):

@@ -1,4 +1,4 @@
-"""One read instead of a walk: used for ordinary logs, and never another answer than the walk's."""
+"""Tests point lookups, which read once instead of walking, and never give another answer."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ LIMIT = 1 << 20
 
 
 def write(directory: Path, value_bytes: int, step: int = 1) -> bytes:
-    """BATCHES batches in one segment, each `step` times its records behind the one before."""
+    """Writes BATCHES batches in one segment; base offsets are `step` * RECORDS apart."""
     batches = [
         build_batch(
             [SimpleRecord(1000 + number, b"k", b"v" * value_bytes) for _ in range(RECORDS)],
@@ -137,12 +137,12 @@ def test_both_forms_of_the_kernels_see_the_same(
 
 
 def walk_to(view: View, offset: int) -> tuple[Columns, int]:
-    """As `locate`, by the walk."""
+    """Looks up an offset like `locate`, but by the walk."""
     return view.locate_in(view.segment_of(offset, COMMITTED), offset, COMMITTED)
 
 
 def answers(view: View, offset: int) -> list[object]:
-    """What `locate` says, at a glance if it can, and by the walk."""
+    """Returns the results of `locate`, with a point lookup if possible, and by the walk."""
     found: list[object] = []
     for locate in (view.locate, partial(walk_to, view)):
         try:

@@ -1,4 +1,4 @@
-"""Appends of many threads, made together by one of them."""
+"""Tests group commit: one thread appends for many."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from kafkafs.storage.log.append.merging import RecordsRequest
 
 
 def request(number: int = 0) -> AppendRequest:
-    """An append of one record."""
+    """Returns a request to append one record."""
     return RecordsRequest(RecordColumns.from_values([b"%d" % number]), BatchPlan())
 
 
 class Log:
-    """Answers with offsets, and keeps the groups. `hold` makes it wait in the next group."""
+    """Answers with offsets, and records the groups. After `hold`, the next group waits."""
 
     def __init__(self) -> None:
         self.groups: list[list[AppendRequest]] = []
@@ -93,7 +93,7 @@ def test_those_that_wait_are_made_together_in_their_order() -> None:
 
 
 def test_one_that_leads_waits_for_as_many_as_there_were() -> None:
-    """A group of all of them but the first; then nearly all groups are of all."""
+    """The first group may be small; after it, nearly all groups contain all threads."""
 
     def append(requests: Sequence[AppendRequest]) -> None:
         sizes.append(len(requests))
@@ -161,11 +161,11 @@ def test_an_error_is_everyones_and_the_next_goes_on() -> None:
 
 
 class Interrupted(BaseException):
-    """What a signal's handler raises."""
+    """Raised by a signal handler."""
 
 
 def test_a_signal_while_waiting_is_no_ones_but_the_waiters() -> None:
-    """Handlers run in the main thread, which waits here for one that is held up."""
+    """Handlers run in the main thread, which here waits for a blocked append."""
     log = Log()
     group = GroupCommit(log.append, waits=True)
     log.hold()

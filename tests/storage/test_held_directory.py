@@ -1,4 +1,4 @@
-"""Directories to write to: made, locked, and all of one node."""
+"""Tests directories opened for writing: created, locked, and all of the same node."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NOW = 1_700_000_000_000
 
 
 def identified(*paths: Path, wanted: MetaProperties | None = None) -> list[MetaProperties]:
-    """What the directories' files say after they were held, identified and released."""
+    """Holds, identifies and releases the directories; returns what their files say."""
     with ExitStack() as undo:
         identify(hold([str(path) for path in paths], undo), wanted, NOW)
     return [parse_meta_properties((path / "meta.properties").read_bytes()) for path in paths]
@@ -28,7 +28,7 @@ def test_new_directories_are_made_and_belong_to_one_new_cluster(tmp_path: Path) 
     assert (two.cluster_id, two.node_id) == (one.cluster_id, one.node_id)
     assert one.directory_id != two.directory_id
     assert not (tmp_path / "c" / ".lock").exists()
-    # Another time nothing is changed.
+    # A second time nothing changes.
     assert identified(tmp_path / "a" / "b", tmp_path / "c") == [one, two]
     [other] = identified(tmp_path / "d")
     assert other.cluster_id != one.cluster_id
@@ -56,7 +56,7 @@ def test_directories_that_do_not_belong_together(tmp_path: Path) -> None:
     write_log_dir(tmp_path / "two", {})
     with pytest.raises(LogDirError, match=r"directory\.id .* is also that of another directory"):
         identified(tmp_path / "one", tmp_path / "two")
-    # Both were given back.
+    # Both were released.
     identified(tmp_path / "one")
 
 

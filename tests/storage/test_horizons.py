@@ -1,4 +1,4 @@
-"""When tombstones and markers may go: the least delete horizon, found batch by batch."""
+"""Tests when tombstones and markers may be removed: the least delete horizon of all batches."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ def test_of_every_segment_that_a_cleaner_left(name: str, corpus: Corpus) -> None
             least = min((each.base_timestamp for each in loaded), default=NO_HORIZON)
             assert next_horizon(segment, engine.context) == least
             found.setdefault(topic, []).append(least)
-    if name == "kafka28":  # which knew no horizons
+    if name == "kafka28":  # Kafka 2.8 had no horizons
         assert {each for horizons in found.values() for each in horizons} == {NO_HORIZON}
         return
     for topic in ("cmp-tomb", "cmp-txn", "cmp-txn-short"):
         assert max(found[topic]) > NO_HORIZON
-    # Batches whose tombstones have gone keep their horizon.
+    # Batches keep their horizon after their tombstones are removed.
     assert left_alone > 0 or name == "compact-after"

@@ -1,4 +1,4 @@
-"""Appends that are written while the next are made ready."""
+"""Tests appends that are written while the next ones are prepared."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture(params=[1, 2])
 def processors(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
-    """With one there is no other thread, and the same comes out."""
+    """Simulates one or two processors. With one there is no other thread; results are the same."""
     monkeypatch.setattr(in_flight, "processors", lambda: request.param)
     return int(request.param)
 
@@ -64,7 +64,7 @@ def is_flying() -> bool:
 
 
 class _FullDisk(Calls):
-    """Has no room for what has `marker` in it, after half of the bytes."""
+    """Calls on a disk that is full once half of the write that contains `marker` is done."""
 
     def __init__(self, marker: bytes) -> None:
         self._marker = marker
@@ -125,7 +125,7 @@ def test_none_gets_past_one_that_is_refused(path: Path, processors: int, bad: in
 
 
 def test_none_gets_past_one_that_the_log_refuses(path: Path, two: None) -> None:
-    """All are ready before the first is written, so that they are written together."""
+    """All are ready before the first is written, so they are written together."""
     writer = open_log(path, config(segment_bytes=4 * SIZE))
     sent = threading.Event()
 
@@ -151,7 +151,7 @@ def test_none_gets_past_one_that_the_log_refuses(path: Path, two: None) -> None:
 
 @pytest.mark.parametrize("at", range(4))
 def test_a_full_disk(path: Path, processors: int, at: int) -> None:
-    """What is answered is there, what is not may be appended again."""
+    """Acknowledged records are in the log; all others may be appended again."""
     writer = open_log(path)
     found: list[LogAppendInfo] = []
     given = [b"value %d" % n for n in range(6)]
@@ -203,12 +203,12 @@ def test_who_asks_no_more_finds_all_appended_that_was_asked_for(path: Path, two:
 
 
 def test_one_that_is_dropped_does_not_wait_for_what_it_appends(path: Path, two: None) -> None:
-    """The garbage collector may drop it where a lock is held that the other thread needs."""
+    """The garbage collector may drop it while a lock is held that the other thread needs."""
     writer = open_log(path)
     appending = writer.append_records_each(columns(b"%d" % n) for n in range(1000))
     next(appending)
     asked = writer.end_offset
-    with writer._lock:  # nothing can be appended
+    with writer._lock:  # no append can proceed
         del appending
     until(lambda: not is_flying())
     assert len(values(path)) >= asked
@@ -241,12 +241,12 @@ def test_no_more_is_held_than_a_few_megabytes(path: Path, two: None) -> None:
     with writer._lock:
         asking = threading.Thread(target=lambda: found.extend(writer.append_records_each(parts())))
         asking.start()
-        until(lambda: len(asked) == 3)  # two of them are waiting, and one is ready
+        until(lambda: len(asked) == 3)  # two are waiting, and one is ready
         time.sleep(0.05)
         assert len(asked) == 3
     asking.join(10)
     assert len(found) == 20
-    large = columns(bytes(9 << 20))  # more than may be held
+    large = columns(bytes(9 << 20))  # more than may be held in memory
     assert [each.first_offset for each in writer.append_records_each([large] * 3)] == [60, 61, 62]
 
 

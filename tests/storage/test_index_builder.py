@@ -1,4 +1,4 @@
-"""The index entries of a segment's batches: those of real brokers, and the rule told otherwise."""
+"""Tests the index entries of a segment's batches, against real brokers and a second model."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ INT32_MAX = 2**31 - 1
 
 
 def table_of(rows: list[tuple[int, int, int]]) -> BatchTable:
-    """Batches one behind the other: size, last offset, greatest timestamp of each."""
+    """Returns a table of consecutive batches: size, last offset, greatest timestamp of each."""
     table = BatchTable(np.zeros((len(rows), BatchTable.empty().rows.shape[1]), dtype=np.int64))
     sizes = np.array([row[0] for row in rows], dtype=np.int64)
     table.rows[:, SIZE] = sizes
@@ -102,7 +102,7 @@ def test_the_interval_must_be_exceeded_not_reached() -> None:
 
 
 def test_an_index_without_room_is_full_and_takes_nothing_more() -> None:
-    builder = IndexBuilder(10, 0, 40)  # five offsets, three times, one of them the last
+    builder = IndexBuilder(10, 0, 40)  # 5 offset entries, 3 time entries, one reserved
     assert not builder.is_full
     assert builder.add(table_of([(1, 10, 10), (1, 11, 11)])).times == pack(">qi", 11, 1)
     assert not builder.is_full

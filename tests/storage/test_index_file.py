@@ -1,4 +1,4 @@
-"""The part that both indexes share: where the entries end, maps that stay safe, the warm search."""
+"""Tests what both indexes share: where the entries end, safe maps, and the warm search."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_the_map_covers_only_what_is_written(tmp_path: Path) -> None:
 
 
 def test_a_file_cut_under_the_map_is_measured_again_and_not_touched(tmp_path: Path) -> None:
-    # 40000 entries are 79 pages; touching one of them behind the new end would be a SIGBUS.
+    # 40000 entries are 79 pages; touching a page past the new end would raise SIGBUS.
     path = tmp_path / "i"
     path.write_bytes(pack(*range(1, 40001)))
     index = index_file(path)
@@ -110,7 +110,7 @@ WIDTHS = {4: Struct(">i"), 8: Struct(">q")}
 
 
 def packed(keys: list[int], size: int, at: int, width: int) -> bytes:
-    """Entries of `size` bytes with a key of `width` at byte `at`, and 0xFF around it."""
+    """Returns entries of `size` bytes with a key of `width` at byte `at`, and 0xFF around it."""
     fields = (WIDTHS[width].pack(key) for key in keys)
     return b"".join(b"\xff" * at + field + b"\xff" * (size - at - width) for field in fields)
 
@@ -118,7 +118,7 @@ def packed(keys: list[int], size: int, at: int, width: int) -> bytes:
 def floor_slots(
     keys: list[int], target: int, size: int, at: int, width: int, warm: int
 ) -> set[int]:
-    """What both forms of the kernel say."""
+    """Returns the answers of both forms of the kernel."""
     memory = packed(keys, size, at, width)
     forms = (in_use("search"), uncompiled("search"))
     return {form.floor_slot(memory, len(keys), size, at, width, target, warm) for form in forms}
@@ -168,7 +168,7 @@ def test_entries_that_the_memory_does_not_hold_are_refused(
 
 
 class Probed:
-    """A million entries whose key is their number; notes which are looked at."""
+    """A million entries whose keys are their numbers; records which ones are read."""
 
     COUNT = 1_000_000
 

@@ -1,5 +1,5 @@
-"""Staged segments and their placing: what is in the log then, what is refused, what a broker that
-comes in between may have done."""
+"""Tests the ingest of staged segments: the resulting log, rejected parts, and what a broker may
+have done in between."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ SETTINGS = {"internal.segment.bytes": "300", "segment.index.bytes": "400"}
 
 @pytest.fixture(autouse=True, params=[NONE, ALL], ids=["copied", "as they are"])
 def _large(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Everything is so, whether staged segments are copied or taken as they are."""
+    """Runs the tests with staged segments copied and with them linked."""
     with large_from(request.param):
         yield
 
@@ -191,7 +191,7 @@ def test_what_is_refused_leaves_all_as_it_was(log_dir: Path, engine: LogManager)
 
 
 def linked(log_dir: Path) -> int:
-    """How many files of the partition have another name, too."""
+    """Returns how many files of the partition have a second hard link."""
     return sum(path.stat().st_nlink > 1 for path in (log_dir / "t-0").iterdir())
 
 
@@ -199,7 +199,7 @@ def linked(log_dir: Path) -> int:
 def test_large_segments_are_taken_as_they_are(
     log_dir: Path, engine: LogManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Their files lie in the log then, and nowhere else once the staged names have gone."""
+    """Their files are in the log, and nowhere else once the staged names are removed."""
     parts = stage(log_dir, "j", {("t", 0): [["a"], ["b"], ["c"], ["d"], ["e"]]})
     logs = sorted(Path(parts[0].path).glob("*.log.cleaned"))
     numbers = {path.stat().st_ino for path in logs}
@@ -236,7 +236,7 @@ class CannotLink(Calls):
 
 @pytest.mark.parametrize("at", range(4))
 def test_what_cannot_be_linked_is_copied(log_dir: Path, engine: LogManager, at: int) -> None:
-    """As on another file system."""
+    """This is what happens across file systems."""
     parts = stage(log_dir, "j", {("t", 0): [["a"], ["b"], ["c"], ["d"], ["e"]]})
     with replaced(CannotLink(errno.EXDEV, at)):
         ingest(engine, IngestWrite("j"), parts)
@@ -271,8 +271,8 @@ def test_segments_that_are_too_large_by_now_are_made_anew(
 
 
 def test_a_segment_that_was_taken_once_is_taken_again(log_dir: Path) -> None:
-    """As when a broker comes before what was decided is finished: it removes what does not count
-    yet, and goes on itself. The staged segments have offsets by then, of which nothing is left."""
+    """A broker may start between the commit and its completion: it removes files that do not count
+    yet, and appends. The staged segments had offsets by then, and nothing of that is left."""
     with suppress(LogDirOffline), LogManager(str(log_dir), clock=SetClock(NOW_MS)) as engine:
         parts = stage(log_dir, "j", {("t", 0): [["a"], ["b"], ["c"], ["d"], ["e"]]})
         with replaced(FailsAfterDeciding()), pytest.raises(LogDirOffline):
@@ -285,7 +285,7 @@ def test_a_segment_that_was_taken_once_is_taken_again(log_dir: Path) -> None:
 
 
 def decided_and_not_noted(log_dir: Path, settings: dict[str, str]) -> None:
-    """A write that is in place, as a crash leaves it before its staged files are removed."""
+    """Swaps a write in, but leaves its staged files, as a crash before their removal does."""
     with LogManager(str(log_dir), clock=SetClock(NOW_MS)) as engine:
         engine.set_topic_config("t", settings)
         append(engine, "before")
@@ -335,11 +335,11 @@ def test_what_was_placed_and_then_compacted_does_not_come_again(log_dir: Path) -
     assert opened_again(log_dir) == left
 
 
-# -- topics that are made for a write ------------------------------------------------------------
+# -- topics that are created for a write ---------------------------------------------------------
 
 
 def stage_new(log_dir: Path, engine: LogManager) -> list[StagedPart]:
-    """For a topic `new` with two partitions, as if it were there."""
+    """Stages segments for a topic `new` with two partitions, as if it existed."""
     engine.create_topic("new", 2, SETTINGS)
     parts = stage(log_dir, "j", {("new", 0): [["a"]], ("new", 1): [["b"], ["c"]]})
     engine.delete_topic("new")
@@ -398,7 +398,7 @@ def test_topics_that_a_crash_left_go_when_the_directories_are_opened(log_dir: Pa
 
 
 def test_what_another_directory_says_is_decided_is_not_undone(tmp_path: Path) -> None:
-    """One was offline when it was decided."""
+    """One directory was offline at the commit."""
     paths = [str(tmp_path / name) for name in ("one", "two")]
     with LogManager(paths) as engine:
         topic_id = engine.create_topic("new")
@@ -426,7 +426,7 @@ def test_stale_jobs_go_and_others_stay(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "kafkafs-staging").iterdir()] == ["alive"]
 
 
-# -- the notes -----------------------------------------------------------------------------------
+# -- the commit records --------------------------------------------------------------------------
 
 
 @given(st.binary())
@@ -507,7 +507,7 @@ _HOSTILE: st.SearchStrategy[Any] = st.sampled_from(
 
 
 def _places(value: Any) -> list[tuple[Any, Any]]:
-    """Each container in a JSON value with each of its keys."""
+    """Returns each container in a JSON value with each of its keys."""
     found: list[tuple[Any, Any]] = []
     if isinstance(value, dict | list):
         for key in list(value) if isinstance(value, dict) else range(len(value)):
@@ -522,7 +522,7 @@ def _places(value: Any) -> list[tuple[Any, Any]]:
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 def test_opening_takes_any_notes_or_names_the_file(log_dir: Path, data: st.DataObject) -> None:
-    """One value of a write, or its name, is another one; or bytes of the file are."""
+    """Changes one value or key of a write, or bytes of the file."""
     note = copy.deepcopy(_PLACED)
     container, key = data.draw(st.sampled_from(_places(note)))
     if data.draw(st.booleans()):
@@ -563,7 +563,7 @@ def test_notes_name_nothing_but_staged_parts(log_dir: Path) -> None:
 
 @pytest.mark.parametrize("linked", ["job", "attempt", "t-0"])
 def test_a_link_in_a_staging_place_is_not_followed(log_dir: Path, linked: str) -> None:
-    """Whatever it leads to, say another cluster's directory after a crash, stays as it is."""
+    """Its target stays as it is, say another cluster's directory after a crash."""
     (part,) = stage(log_dir, "j", {("t", 0): [["a"]]})
     victim = log_dir.parent / "victim" / "attempt" / "t-0"
     shutil.copytree(part.path, victim)
@@ -583,7 +583,7 @@ def test_a_link_in_a_staging_place_is_not_followed(log_dir: Path, linked: str) -
 
 
 def test_only_files_of_the_write_are_discarded(log_dir: Path) -> None:
-    """What somebody else has made at the same offset is not this write's to remove."""
+    """A foreign file at the same offset must not be removed."""
     (part,) = stage(log_dir, "j", {("t", 0): [["a"]]})
     others = log_dir / "t-0" / f"{5:020}.log.swap"
     others.write_bytes(b"the only copy of somebody's records")
@@ -598,7 +598,7 @@ def test_only_files_of_the_write_are_discarded(log_dir: Path) -> None:
 
 # -- the partitioner -----------------------------------------------------------------------------
 
-#: Of Kafka's own test of Utils.murmur2, as signed numbers.
+#: From Kafka's own test of Utils.murmur2, as signed numbers.
 HASHES = {
     b"21": -973932308,
     b"foobar": -790332482,

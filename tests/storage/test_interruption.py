@@ -1,4 +1,4 @@
-"""Signals that end the work of the main thread, and changes that they do not end half-way."""
+"""Tests signals that interrupt the main thread, and changes that must not stop half-way."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_what_others_change_holds_up_nothing() -> None:
 
 
 class SignallingCalls(FailingCalls):
-    """A signal comes with call number `at`."""
+    """Sends a signal at call number `at`."""
 
     def __init__(self, at: int) -> None:
         super().__init__(at, 0)
@@ -136,7 +136,7 @@ def append(writer: LogWriter, durable: bool = False) -> None:
 
 
 def changes(writer: LogWriter) -> Iterator[Callable[[], object]]:
-    """Changes of all kinds, with rolls among them."""
+    """Yields changes of all kinds, with rolls among them."""
     for number in range(7):
         yield partial(append, writer, durable=number % 3 == 0)
     yield writer.flush

@@ -1,5 +1,5 @@
-"""JSON lines as records to write: what the kernel reads is what `json` reads, and the first line
-that is none is named."""
+"""Tests JSON lines as records to write: the kernel agrees with `json`, and errors name the first
+invalid line."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ characters = st.one_of(
 
 @st.composite
 def json_strings(draw: st.DrawFn) -> str:
-    """A string as it may stand in JSON, each character escaped in one of the ways there are."""
+    """Draws a JSON string, each character escaped in one of the possible ways."""
     written = []
     for character in draw(st.lists(characters, max_size=20)):
         plain = character >= " " and character not in '"\\'
@@ -132,7 +132,7 @@ FIELDS = {
 
 @st.composite
 def json_texts(draw: st.DrawFn) -> bytes:
-    """A line that is a record, or nearly one."""
+    """Draws a line that is a record, or nearly one."""
     names = draw(st.permutations(list(FIELDS)))[: draw(st.integers(3, len(FIELDS)))]
     if draw(st.integers(0, 9)) == 0:
         names.append(names[0])
@@ -143,7 +143,7 @@ def json_texts(draw: st.DrawFn) -> bytes:
 
 @st.composite
 def damaged_texts(draw: st.DrawFn) -> bytes:
-    """The same with bytes replaced, put in or taken away."""
+    """Draws such a line with bytes replaced, inserted or removed."""
     line = bytearray(draw(json_texts()))
     for _ in range(draw(st.integers(1, 2))):
         at = draw(st.integers(0, len(line)))
@@ -156,8 +156,8 @@ def damaged_texts(draw: st.DrawFn) -> bytes:
 
 @st.composite
 def alike_texts(draw: st.DrawFn) -> list[bytes]:
-    """Lines as one writer makes them: the same fields in the same order, mostly with the same text
-    around what changes from one to the next. In some of them a byte is another."""
+    """Draws lines of one writer: the same fields in the same order, mostly with the same text
+    around what changes between lines. Some lines have one byte replaced."""
     names = draw(st.permutations(list(FIELDS)))[: draw(st.integers(3, len(FIELDS)))]
     space = draw(spaces)
     one = {name: draw(FIELDS[name]) for name in names}
@@ -182,7 +182,7 @@ def alike_texts(draw: st.DrawFn) -> list[bytes]:
 
 
 def read_by_json(lines: list[bytes]) -> tuple[list[SimpleRecord], str | None]:
-    """The records of the lines up to the first that is none, and what is wrong with that."""
+    """Returns the records before the first invalid line, and the error in that line."""
     found: list[SimpleRecord] = []
     for line in lines:
         try:
@@ -192,7 +192,7 @@ def read_by_json(lines: list[bytes]) -> tuple[list[SimpleRecord], str | None]:
     return found, None
 
 
-# Timestamp, key, value and headers of a record.
+# The timestamp, key, value and headers of a record.
 Shown = tuple[int, bytes | None, bytes | None, list[tuple[bytes, bytes | None]]]
 
 
@@ -204,7 +204,7 @@ def shown(record: SimpleRecord) -> Shown:
 
 
 def columns_shown(data: bytes) -> tuple[list[Shown], InvalidRecord | None]:
-    """The same of what `parse_json` makes of all of them."""
+    """Returns the same from `parse_json` over all lines."""
     parsed = parse_json(data)
     columns = parsed.records
     rows: list[Shown] = []
@@ -258,7 +258,7 @@ def test_lines_of_a_log_are_the_kernels(given_records: list[SimpleRecord]) -> No
     [columns] = decoded(build_batch(given_records, BatchFields()))
     data = bytes(json_lines(columns, "orders", 0))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(json_input, "_record", None)  # nothing is left to it
+        patch.setattr(json_input, "_record", None)  # no line may need the Python parser
         found, error = columns_shown(data)
     assert error is None
     assert found == list(map(shown, given_records))
@@ -277,7 +277,7 @@ def test_lines_of_both_sorts_with_more_headers_than_expected() -> None:
 
 
 def test_lines_of_one_shape_with_and_without_escapes() -> None:
-    """Also behind a line that shows that there must be a copy, and where tables become larger."""
+    """Covers lines after the first that forces a copy, and growing tables."""
     lines = [
         json.dumps(
             {
@@ -292,7 +292,7 @@ def test_lines_of_one_shape_with_and_without_escapes() -> None:
         ).encode()
         for number in range(1500)
     ]
-    lines += [b'{"value":null}'] * 3000  # shorter than lines are taken to be
+    lines += [b'{"value":null}'] * 3000  # shorter than the assumed minimum
     found, error = columns_shown(b"\n".join(lines))
     assert error is None
     expected, wrong = read_by_json(lines)

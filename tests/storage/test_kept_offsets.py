@@ -1,4 +1,4 @@
-"""The set of kept offsets against Python's own sets, and how little memory it takes."""
+"""Compares the set of kept offsets with Python's sets, and bounds its memory."""
 
 from __future__ import annotations
 

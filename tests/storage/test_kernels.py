@@ -1,7 +1,7 @@
-"""The compiled kernels and their uncompiled source: the same answers, for sound bytes and others.
+"""Compares the compiled kernels with their uncompiled source, on valid and invalid bytes.
 
-Whatever is wrong in the bytes, a kernel ends with one of its reasons. That it stays within its
-buffers while it does so is what tests/test_sanitizer.py sees, by running this under a sanitizer.
+On any invalid bytes, a kernel returns one of its error codes. That it stays within its buffers
+while doing so is verified by tests/test_sanitizer.py, which runs these tests under a sanitizer.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def test_a_scan_outside_its_buffers_is_refused(kernel: ModuleType) -> None:
 
 
 def combined(kernel: ModuleType, data: bytes, base: int = 0, first: int = 0) -> int:
-    """What all batches of `data` together must give, from the one numbered `first` on."""
+    """Returns the combined checksum of all batches of `data` from number `first` on."""
     steps, powers = np.zeros(256, dtype=np.uint32), np.zeros((4, 256), dtype=np.uint32)
     kernel.prepare(steps, powers)
     table = np.zeros((64, kernels.headers.COLUMNS), dtype=np.int64)
@@ -170,7 +170,7 @@ def test_batches_that_give_no_checksum_together(kernel: ModuleType) -> None:
 
 
 def decoded(kernel: ModuleType, data: bytes, batches: list[tuple[int, ...]], rows: int) -> Any:
-    """`batches`: start, end, count, base offset, last offset, base timestamp, append time."""
+    """Decodes `batches`: start, end, count, base and last offset, base timestamp, append time."""
     columns = np.array(batches, dtype=np.int64).reshape(len(batches), 7).T.copy()
     table = np.zeros((len(batches), kernels.headers.COLUMNS), dtype=np.int64)
     table[:, HEADER_COLUMNS] = columns[2:].T
@@ -202,7 +202,7 @@ def decoded(kernel: ModuleType, data: bytes, batches: list[tuple[int, ...]], row
 
 @st.composite
 def bodies(draw: st.DrawFn) -> tuple[bytes, list[tuple[int, ...]]]:
-    """Encoded records of some batches, often damaged, and the numbers that describe the batches."""
+    """Draws encoded records of some batches, often damaged, and the numbers of those batches."""
     out = b""
     batches: list[tuple[int, ...]] = []
     for _ in range(draw(st.integers(1, 3))):
@@ -227,7 +227,7 @@ def bodies(draw: st.DrawFn) -> tuple[bytes, list[tuple[int, ...]]]:
 def copied(
     kernel: ModuleType, data: bytes, batches: list[tuple[int, ...]], column: int, room: int
 ) -> tuple[int, bytes, int, int]:
-    """Batches, lines, error and position of `copy_lines`, of batches as for `decoded`."""
+    """Returns batches, lines, error and position of `copy_lines`; `batches` as in `decoded`."""
     columns = np.array(batches, dtype=np.int64).reshape(len(batches), 7).T.copy()
     table = np.zeros((len(batches), kernels.headers.COLUMNS), dtype=np.int64)
     table[:, HEADER_COLUMNS] = columns[2:].T
@@ -414,7 +414,7 @@ SPAN = st.tuples(
 def test_both_forms_write_any_spans_alike(
     data: bytes, rows: list[tuple[int, ...]], room: int
 ) -> None:
-    """Spans that lie outside their buffer are an answer, too: none of the bytes is touched."""
+    """Spans outside of their buffer are reported, and none of its bytes is touched."""
     spans = np.array(rows, dtype=np.int32).reshape(len(rows), 6)
     numbers = np.arange(len(rows), dtype=np.int64) * 12345678901 - 3
     types = (np.arange(len(rows)) % 4 - 1).astype(np.int32)

@@ -1,4 +1,4 @@
-"""Files of keys: what was put comes out, by slices; and the kernels under them, in both forms."""
+"""Tests files of keys: they return what was put, by slices; also the kernels, in both forms."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ KEYS = st.none() | st.integers(0, 20).map(lambda n: b"k%d" % n)
 
 
 def columns(keys: Sequence[bytes | None], base: int = 0) -> Columns:
-    """A row for each key, with the offsets from `base` on."""
+    """Returns columns with a row for each key, at the offsets from `base` on."""
     data = b"".join(key or b"" for key in keys)
     spans = np.full((len(keys), 6), -1, dtype=np.int32)
     at = 0
@@ -59,7 +59,7 @@ def test_what_was_put_comes_out(
     run: int,
     latest: bool,
 ) -> None:
-    """All offsets of each key, or of those that come again some; the latest among them."""
+    """The file has each key's offsets, or only some of a repeated key, but always the latest."""
     wanted: dict[bytes, set[int]] = {}
     for offset, key in enumerate(keys):
         if key is not None:
@@ -116,7 +116,7 @@ def test_a_map_of_entries_is_one_of_keys(module: ModuleType) -> None:
     )
     table, scratch = np.zeros(3 * 64, dtype=np.uint64), np.empty((9, 3), dtype=np.uint64)
     row, added = module.put_entries(table, 64, entries, 0, 10, 30, scratch)
-    assert (row, added) == (40, 30)  # from offset 10 on, until there are so many
+    assert (row, added) == (40, 30)  # from offset 10 on, until that many are added
     row, added = module.put_entries(table, 64, entries, row, 10, 30, scratch)
     assert (row, added) == (100, 10)
     newest = np.empty(100, dtype=np.int64)
