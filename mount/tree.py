@@ -20,7 +20,7 @@ from .nodes.segments import segment_file_by_inode
 from .nodes.small_files import ScratchNode
 from .nodes.times import TimeLink, first_since
 from .nodes.top import RootDirectory, top_node
-from .nodes.topic import DIRECTORY_NUMBER, SETTINGS_NUMBER, TopicDirectory
+from .nodes.topic import CONFIG_FILE_NUMBER, DIRECTORY_NUMBER, TopicDirectory
 from .nodes.writable_keys import key_file_by_inode, written_file
 from .options import MountOptions
 from .partition import InodePlace, MountedPartition, Scope, Topic
@@ -135,8 +135,8 @@ class Tree:
             raise Stale
         if inode.number == DIRECTORY_NUMBER:
             return topic
-        if inode.number == SETTINGS_NUMBER:
-            return topic.settings()
+        if inode.number == CONFIG_FILE_NUMBER:
+            return topic.config_node()
         raise Stale
 
     def _partition_node(self, place: InodePlace, inode: Inode) -> Node:

@@ -76,16 +76,16 @@ class Watch:
 
     async def run(self) -> None:
         """Polls until cancelled."""
-        look_at_all = sweep = -math.inf
+        checked_all = sweep = -math.inf
         while True:
             await trio.sleep(FOLLOWED_SECONDS if self._changes else OTHERS_SECONDS)
             now = trio.current_time()
-            if now - look_at_all < OTHERS_SECONDS * 0.9:
-                await self._look_at(list(self._changes))
+            if now - checked_all < OTHERS_SECONDS * 0.9:
+                await self._check(list(self._changes))
                 continue
-            look_at_all = now
+            checked_all = now
             await self._leave()
-            await self._look_at(self._visited())
+            await self._check(self._visited())
             if now - sweep >= SWEEP_SECONDS:
                 sweep = now
                 await trio.to_thread.run_sync(self._sweep)
@@ -118,10 +118,10 @@ class Watch:
             names = list(self._names_to_forget(left))
             await trio.to_thread.run_sync(_forget, names)
 
-    async def _look_at(self, partitions: list[MountedPartition]) -> None:
+    async def _check(self, partitions: list[MountedPartition]) -> None:
         if not partitions:
             return
-        found = await trio.to_thread.run_sync(_look, self._catalog, partitions)
+        found = await trio.to_thread.run_sync(_states, self._catalog, partitions)
         lost: list[MountedPartition] = []
         for partition, seen in found.items():
             past = self._past.get(partition)
@@ -159,7 +159,7 @@ class Watch:
             yield directory, b"segments"
 
 
-def _look(
+def _states(
     catalog: Catalog, partitions: list[MountedPartition]
 ) -> dict[MountedPartition, Seen | None]:
     """Returns each partition's present state, None if it was deleted; partitions that could not be

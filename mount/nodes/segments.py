@@ -60,7 +60,7 @@ class SegmentsDirectory(MemberDirectory):
             return
         if not deletions.is_emptied(partition):
             deletions.delete_below(partition, _end_of_segment(partition, name), name, pid)
-        deletions.settle(partition)
+        deletions.make_durable(partition)
 
     def removed(self, name: str, pid: int) -> RemovedName | None:
         return removed_file(self, name, parse_segment_file(name), pid)

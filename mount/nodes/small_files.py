@@ -15,8 +15,8 @@ from ..vfs.contents import Contents
 from ..vfs.handles import BytesHandle, Handle
 from ..vfs.timeouts import BRIEFLY, NOT_AT_ALL
 from ..vfs.write_handle import WriteHandle
+from ..writes.config_file import ConfigFile, ConfigFileHandle
 from ..writes.scratch import ScratchFile, ScratchFiles, ScratchHandle
-from ..writes.topic_settings import SettingsHandle, TopicSettingsFile
 
 _CONTROL_MODE: Final = stat.S_IFREG | 0o600
 
@@ -120,11 +120,11 @@ class ControlFile(File):
         """Does nothing: `>` calls it, but there is nothing to truncate."""
 
 
-class SettingsNode(File):
+class ConfigFileNode(File):
     """`<topic>/config.properties` on a writable mount. Its size is exact, as needed by editors and
     by programs that append. The constructor may block on the disk."""
 
-    def __init__(self, inode: int, file: TopicSettingsFile) -> None:
+    def __init__(self, inode: int, file: ConfigFile) -> None:
         self.inode = inode
         self._file = file
         self._size = len(file.content())
@@ -137,8 +137,8 @@ class SettingsNode(File):
     def open(self, *, waits: bool = True) -> Handle:
         return BytesHandle(self._file.content(), direct_io=True)
 
-    def open_writing(self, flags: int) -> SettingsHandle:
-        return SettingsHandle(
+    def open_writing(self, flags: int) -> ConfigFileHandle:
+        return ConfigFileHandle(
             self._file, empty=bool(flags & os.O_TRUNC), appends=bool(flags & os.O_APPEND)
         )
 

@@ -27,6 +27,7 @@ from kafkafs.storage.lines.json_output import json_lines, keys_lines, values_lin
 from kafkafs.storage.log.read.segments import Segments
 from kafkafs.storage.log.read.transactions import Isolation
 from kafkafs.storage.log.read.view import View
+from kafkafs.storage.segment.extent import Fault
 from kafkafs.storage.segment.segment import Segment
 
 from ..catalog import Catalog
@@ -236,6 +237,8 @@ class Records(Protocol):
     def segments(self) -> Segments: ...
     @property
     def start_offset(self) -> int: ...
+    @property
+    def tail(self) -> Fault | None: ...
     def scan(
         self, start: int | None, end: int | None, isolation: Isolation, *, ahead: bool
     ) -> Iterator[Columns | Damage]: ...
@@ -264,17 +267,22 @@ class PartitionSource:
         self.tail = made.end
         end = view.bound(partition.isolation)
         segments = view.segments.from_offset(view.start_offset)
-        self.parts = [self._part(segment, key, end) for segment in segments]
+        # Damage after the last whole batch belongs to the last part, whatever that has beside it.
+        is_torn = view.tail is not None
+        self.parts = [self._part(segment, (key, is_torn), end) for segment in segments]
 
-    def _part(self, segment: Segment, key: Hashable, end: int) -> Part:
+    def _part(self, segment: Segment, key: tuple[Hashable, bool], end: int) -> Part:
         begin = max(self._view.start_offset, segment.base_offset)
         if segment.next_base >= 0:
             end = min(end, segment.next_base)
         end = max(begin, end)
-        what: Hashable = (segment.files, key, begin)
-        if segment.next_base >= 0 or not self._format.is_text:
+        key_of_all, is_torn = key
+        is_last = segment.next_base < 0
+        what: Hashable = (segment.files, key_of_all, begin, is_last and is_torn)
+        if not is_last or not self._format.is_text:
             what = (what, segment.state, end)
-        return Part(what, begin, end, segment.size)
+        is_empty = begin == end and not (is_last and is_torn)
+        return Part(what, begin, end, segment.size, is_empty)
 
     def pieces(self, restart: int) -> Iterator[StreamPiece | CorruptError]:
         if restart < 0:
@@ -294,7 +302,7 @@ class PartitionSource:
         measured = MeasuredPart(part.end)
         for piece in pieces:
             if isinstance(piece, CorruptError):
-                measured.is_damaged = True
+                measured.note_damage()
             else:
                 measured.add(memoryview(piece.data).nbytes, piece.restart)
             yield piece

@@ -25,7 +25,7 @@ from ..vfs.errnos import NoSuchName, NotPermitted, Stale
 from ..vfs.inodes import ROOT, InodeKind, pack
 from .deleted import DeletedDirectory, is_deleted_number
 from .small_files import ComputedFile, ControlFile, RecentLogFile
-from .topic import SETTINGS, TopicDirectory
+from .topic import CONFIG_FILE, TopicDirectory
 
 ABOUT = ".kafkafs"
 STATUS = "status.json"
@@ -41,7 +41,7 @@ class Top(IntEnum):
     ROOT = ROOT
     ABOUT = 2
     STATUS = 3
-    SETTINGS = 4
+    CONFIG_FILE = 4
     METRICS = 5
     LOG = 6
     CONTROL = 7
@@ -51,7 +51,7 @@ class Top(IntEnum):
 # The names in `.kafkafs`, in listing order.
 _NAMES: Final = {
     STATUS: Top.STATUS,
-    SETTINGS: Top.SETTINGS,
+    CONFIG_FILE: Top.CONFIG_FILE,
     METRICS: Top.METRICS,
     LOG: Top.LOG,
     CONTROL: Top.CONTROL,
@@ -122,9 +122,9 @@ class AboutDirectory(DirectoryNode):
         catalog = self._catalog
         if name == STATUS:
             return self._computed(Top.STATUS, lambda: status.mount_status(catalog))
-        if name == SETTINGS:
+        if name == CONFIG_FILE:
             return self._computed(
-                Top.SETTINGS, lambda: render.properties(status.engine_settings(catalog))
+                Top.CONFIG_FILE, lambda: render.properties(status.engine_configs(catalog))
             )
         if name == METRICS:
             return self._computed(Top.METRICS, lambda: exposition.exposition(catalog))

@@ -28,19 +28,19 @@ from ..vfs.errnos import Exists, Invalid, NoSuchName, NotEmpty, NotPermitted
 from ..vfs.inodes import ROOT, InodeKind, pack
 from ..vfs.write_handle import WriteHandle
 from ..writes.changes import Changes
+from ..writes.config_file import ConfigFile
 from ..writes.scratch import ScratchHandle, refuse_number
 from ..writes.topic_changes import refuse_quorum
-from ..writes.topic_settings import TopicSettingsFile
 from .partition import PartitionDirectory
-from .small_files import ComputedFile, ScratchNode, SettingsNode
+from .small_files import ComputedFile, ConfigFileNode, ScratchNode
 
-SETTINGS = "config.properties"
-DIRECTORY_NUMBER, SETTINGS_NUMBER = range(2)
+CONFIG_FILE = "config.properties"
+DIRECTORY_NUMBER, CONFIG_FILE_NUMBER = range(2)
 
 # Readdir offsets in a topic that can be changed, such that a listing in progress can continue after
 # additions and removals: partitions by number, then scratch files, then configs.
 _SCRATCH_AT: Final = 1 << 32
-_SETTINGS_AT: Final = 1 << 61
+_CONFIG_FILE_AT: Final = 1 << 61
 _RENAME_NOREPLACE: Final = 1
 # The number of digits of the greatest partition number.
 _MAX_DIGITS: Final = len(str(MAX_INT32))
@@ -65,10 +65,10 @@ class TopicDirectory(DirectoryNode):
 
     def child(self, name: str) -> Node:
         changes = self._changes
-        if name == SETTINGS:
-            if changes is not None and not self._settings_file(changes).is_there:
+        if name == CONFIG_FILE:
+            if changes is not None and not self._config_file(changes).is_there:
                 raise self._missing(name)
-            return self.settings()
+            return self.config_node()
         if name.isascii() and name.isdigit():
             if name != "0" and (name[0] == "0" or len(name) > _MAX_DIGITS):
                 raise self._missing(name)
@@ -80,12 +80,14 @@ class TopicDirectory(DirectoryNode):
     def _missing(self, name: str) -> NoSuchName:
         def why() -> str:
             partitions = ranges(self._catalog.topic(self.name))
-            return f"{self.name} has no {name}; it has the partitions {partitions} and {SETTINGS}"
+            return (
+                f"{self.name} has no {name}; it has the partitions {partitions} and {CONFIG_FILE}"
+            )
 
         return NoSuchName(name, why)
 
     def child_may_block(self, name: str) -> bool:
-        return self._changes is not None and name == SETTINGS
+        return self._changes is not None and name == CONFIG_FILE
 
     def partition(self, number: int) -> PartitionDirectory:
         """Returns the directory of a partition. Raises NoSuchName."""
@@ -95,10 +97,10 @@ class TopicDirectory(DirectoryNode):
             raise NoSuchName(str(number), error.__str__) from None
         return PartitionDirectory(self._catalog, partition, self.inode)
 
-    def settings(self) -> File:
-        inode = pack(InodeKind.TOPIC, self._place, SETTINGS_NUMBER)
+    def config_node(self) -> File:
+        inode = pack(InodeKind.TOPIC, self._place, CONFIG_FILE_NUMBER)
         if self._changes is not None:
-            return SettingsNode(inode, self._settings_file(self._changes))
+            return ConfigFileNode(inode, self._config_file(self._changes))
         engine = self._catalog.engine
         return ComputedFile(
             self._catalog.contents,
@@ -114,7 +116,7 @@ class TopicDirectory(DirectoryNode):
         return entries_at(self._changeable(changes), start)
 
     def _children(self) -> Iterator[tuple[str, Node]]:
-        yield SETTINGS, self.settings()
+        yield CONFIG_FILE, self.config_node()
         for node in self._partitions():
             yield str(node.partition.number), node
 
@@ -125,8 +127,8 @@ class TopicDirectory(DirectoryNode):
             yield FIRST_READDIR_OFFSET + number, str(number), node
         for name, file in changes.scratch.names(self._place):
             yield _SCRATCH_AT + file.number, name, ScratchNode(changes.scratch, file)
-        if self._settings_file(changes).is_there:
-            yield _SETTINGS_AT, SETTINGS, self.settings()
+        if self._config_file(changes).is_there:
+            yield _CONFIG_FILE_AT, CONFIG_FILE, self.config_node()
 
     def _partitions(self) -> Iterator[PartitionDirectory]:
         for number in self._catalog.topic(self.name):
@@ -150,8 +152,8 @@ class TopicDirectory(DirectoryNode):
             raise NotPermitted("nothing can be changed here")
         return self._catalog.changes
 
-    def _settings_file(self, changes: Changes) -> TopicSettingsFile:
-        return changes.settings_file(self._place, self.name, self._catalog.started_ns)
+    def _config_file(self, changes: Changes) -> ConfigFile:
+        return changes.config_file(self._place, self.name, self._catalog.started_ns)
 
     def remove_topic(self) -> None:
         """Deletes the topic. Raises NoSuchName, NotEmpty or NotPermitted."""
@@ -182,13 +184,13 @@ class TopicDirectory(DirectoryNode):
 
     def create(self, name: str, flags: int) -> tuple[File, WriteHandle]:
         changes = self._changeable_here()
-        if name == SETTINGS:
-            file = self._settings_file(changes)
+        if name == CONFIG_FILE:
+            file = self._config_file(changes)
             if file.is_there and flags & os.O_EXCL:
-                raise Exists(f"{self.name}/{SETTINGS} exists")
+                raise Exists(f"{self.name}/{CONFIG_FILE} exists")
             is_new = not file.is_there
-            handle = self.settings().open_writing(flags | os.O_TRUNC if is_new else flags)
-            return self.settings(), handle
+            handle = self.config_node().open_writing(flags | os.O_TRUNC if is_new else flags)
+            return self.config_node(), handle
         return self._create_scratch(changes, name, flags)
 
     def _create_scratch(
@@ -208,8 +210,8 @@ class TopicDirectory(DirectoryNode):
 
     def remove(self, name: str, pid: int) -> None:
         changes = self._changeable_here()
-        if name == SETTINGS:
-            self._settings_file(changes).put_aside()
+        if name == CONFIG_FILE:
+            self._config_file(changes).put_aside()
         else:
             changes.scratch.remove(self._place, name)
 
@@ -225,10 +227,10 @@ class TopicDirectory(DirectoryNode):
         refuse_number(new_name)
         if flags and target.has(new_name):
             raise Exists(f"{target.name}/{printable(new_name)} exists")
-        if name == SETTINGS:
-            self._move_settings(changes, target, new_name)
-        elif new_name == SETTINGS:
-            self._become_settings(changes, name, target)
+        if name == CONFIG_FILE:
+            self._move_config_file(changes, target, new_name)
+        elif new_name == CONFIG_FILE:
+            self._become_config_file(changes, name, target)
         else:
             changes.scratch.rename(self._place, name, target._place, new_name)
 
@@ -244,18 +246,18 @@ class TopicDirectory(DirectoryNode):
         if isinstance(self.child(name), PartitionDirectory):
             raise NotPermitted(f"{self.name}/{name} is a partition and cannot be moved")
 
-    def _move_settings(self, changes: Changes, target: TopicDirectory, new_name: str) -> None:
+    def _move_config_file(self, changes: Changes, target: TopicDirectory, new_name: str) -> None:
         """Moves the text; the topic keeps its configs."""
-        file = self._settings_file(changes)
+        file = self._config_file(changes)
         data = file.content()
-        if new_name == SETTINGS:
-            target._settings_file(changes).replace(data, file.attributes)
+        if new_name == CONFIG_FILE:
+            target._config_file(changes).replace(data, file.attributes)
         else:
             changes.scratch.put(target._place, new_name, data, file.attributes)
         file.put_aside()
 
-    def _become_settings(self, changes: Changes, name: str, target: TopicDirectory) -> None:
+    def _become_config_file(self, changes: Changes, name: str, target: TopicDirectory) -> None:
         found = changes.scratch.find(self._place, name)
         data = changes.scratch.read(found, 0, len(found.buffer))
-        target._settings_file(changes).replace(data, found.attributes)
+        target._config_file(changes).replace(data, found.attributes)
         changes.scratch.remove(self._place, name)

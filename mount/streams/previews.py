@@ -60,11 +60,11 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class LastResult:
     """The last result, and when it was returned, by `monotonic`."""
 
     compacted: CompactedView
-    given_at: float
+    returned_at: float
 
 
 Show = Callable[[], AbstractContextManager[OnProgress]]
@@ -86,11 +86,11 @@ class Previews:
         self._engine = engine
         self._clock = clock
         self._broker = broker_config(engine.configs)
-        self._finding = threading.Lock()  # held while a preview is computed
+        self._computing = threading.Lock()  # held while a preview is computed
         self._lock = threading.Lock()  # guards what follows, for lookups only
         self._known: OrderedDict[MountedPartition, Preview] = OrderedDict()
         self._failures: dict[MountedPartition, PreviewFailure] = {}
-        self._answers: dict[MountedPartition, Answer] = {}
+        self._results: dict[MountedPartition, LastResult] = {}
         self._progress: dict[MountedPartition, Progress] = {}
         self._is_ending = False
         self.show = no_progress
@@ -103,7 +103,7 @@ class Previews:
             return None
         return Pending(
             (partition, in_full),
-            lambda: self._look(partition, in_full) is not None,
+            lambda: self._cached(partition, in_full) is not None,
             lambda: self.of(partition, in_full=in_full),
         )
 
@@ -113,10 +113,12 @@ class Previews:
         in progress."""
         for _ in range(_ATTEMPTS):
             try:
-                found = self._look(partition, in_full)
+                found = self._cached(partition, in_full)
                 if found is None:
-                    with self._finding:
-                        found = self._look(partition, in_full) or self._find(partition, in_full)
+                    with self._computing:
+                        found = self._cached(partition, in_full)
+                        if found is None:
+                            found = self._compute(partition, in_full)
             except SegmentGone:  # deleted or replaced since the view was made
                 continue
             return found
@@ -125,37 +127,37 @@ class Previews:
     def known(self, partition: MountedPartition, *, in_full: bool = False) -> CompactedView | None:
         """Returns what `of` does, or None if that must be computed. May read from disk."""
         try:
-            return self._look(partition, in_full)
+            return self._cached(partition, in_full)
         except (SegmentGone, CorruptError):
             return None
 
-    def _look(self, partition: MountedPartition, in_full: bool) -> CompactedView | None:
+    def _cached(self, partition: MountedPartition, in_full: bool) -> CompactedView | None:
         """Returns a cached, still valid result. Raises CorruptError if damage is known."""
         fresh = self._at_hand(partition, in_full)
         if fresh is not None and fresh.question.whole is partition.view():
             return fresh
-        question = self._ask(partition)
-        known = self._remembered(partition, question)
+        request = self._request(partition)
+        known = self._remembered(partition, request)
         if known is None or (in_full and known.totals is None):
             return None
-        return self._answer(partition, question, known)
+        return self._result(partition, request, known)
 
-    def _answer(
-        self, partition: MountedPartition, question: PreviewRequest, found: Preview
+    def _result(
+        self, partition: MountedPartition, request: PreviewRequest, found: Preview
     ) -> CompactedView:
-        compacted = CompactedView(question, found)
+        compacted = CompactedView(request, found)
         with self._lock:
-            self._answers[partition] = Answer(compacted, monotonic())
+            self._results[partition] = LastResult(compacted, monotonic())
         return compacted
 
     def _at_hand(self, partition: MountedPartition, in_full: bool) -> CompactedView | None:
         """Returns the result of a moment ago, even if the log has changed since."""
-        answer = self._answers.get(partition)
-        if answer is None or monotonic() - answer.given_at >= FRESH_SECONDS:
+        last = self._results.get(partition)
+        if last is None or monotonic() - last.returned_at >= FRESH_SECONDS:
             return None
-        if in_full and answer.compacted.preview.totals is None:
+        if in_full and last.compacted.preview.totals is None:
             return None
-        return answer.compacted
+        return last.compacted
 
     def status(self, partition: MountedPartition) -> dict[str, Any]:
         """Returns the preview's entry in `status.json`."""
@@ -171,9 +173,9 @@ class Previews:
         with self._lock:
             self._known.pop(partition, None)
             self._failures.pop(partition, None)
-            self._answers.pop(partition, None)
+            self._results.pop(partition, None)
 
-    def _ask(self, partition: MountedPartition) -> PreviewRequest:
+    def _request(self, partition: MountedPartition) -> PreviewRequest:
         topic, number = partition.topic, partition.number
         log_dir = self._engine.partition_dir(topic, number).log_dir
         return PreviewRequest.of(
@@ -184,15 +186,15 @@ class Previews:
             self._clock.now_ms(),
         )
 
-    def _remembered(self, partition: MountedPartition, question: PreviewRequest) -> Preview | None:
-        """Returns the cached preview that answers the question. Raises CorruptError if it is known
+    def _remembered(self, partition: MountedPartition, request: PreviewRequest) -> Preview | None:
+        """Returns the cached preview that answers the request. Raises CorruptError if it is known
         to fail."""
         with self._lock:
             failure = self._failures.get(partition)
-            if failure is not None and failure.stamp == question.stamp():
+            if failure is not None and failure.stamp == request.stamp():
                 raise fresh(failure.error)
             known = self._known.get(partition)
-            if known is None or not known.answers(question):
+            if known is None or not known.answers(request):
                 return None
             self._known.move_to_end(partition)
             return known
@@ -205,18 +207,18 @@ class Previews:
         if self._is_ending:
             raise CleaningAborted("the mount is shutting down")
 
-    def _find(self, partition: MountedPartition, in_full: bool) -> CompactedView:
-        question = self._ask(partition)
-        short = self._remembered(partition, question)
+    def _compute(self, partition: MountedPartition, in_full: bool) -> CompactedView:
+        request = self._request(partition)
+        short = self._remembered(partition, request)
         started = monotonic()
-        self._progress[partition] = Progress(0, sum(segment.size for segment in question.cleaned))
+        self._progress[partition] = Progress(0, sum(segment.size for segment in request.cleaned))
         try:
-            found = self._found(partition, question, short, in_full)
+            found = self._computed(partition, request, short, in_full)
         except CorruptError as error:
             partition.note_damage(error)
             with self._lock:
                 self._known.pop(partition, None)
-                self._failures[partition] = PreviewFailure(question.stamp(), error)
+                self._failures[partition] = PreviewFailure(request.stamp(), error)
             raise
         finally:
             del self._progress[partition]
@@ -230,16 +232,16 @@ class Previews:
             self._known[partition] = found
             self._known.move_to_end(partition)
             self._drop_oldest()
-        return self._answer(partition, question, found)
+        return self._result(partition, request, found)
 
-    def _found(
+    def _computed(
         self,
         partition: MountedPartition,
-        question: PreviewRequest,
+        request: PreviewRequest,
         short: Preview | None,
         in_full: bool,
     ) -> Preview:
-        pinned = question.pinned()
+        pinned = request.pinned()
         with self.show() as show:
 
             def on_progress(done: int, total: int) -> None:
@@ -254,5 +256,5 @@ class Previews:
         kept = sum(found.kept.nbytes for found in self._known.values())
         while kept > _KEPT_BYTES and len(self._known) > 1:
             partition, dropped = self._known.popitem(last=False)
-            self._answers.pop(partition, None)
+            self._results.pop(partition, None)
             kept -= dropped.kept.nbytes

@@ -7,8 +7,7 @@ from typing import Final
 
 #: How much larger a bound is than the size that the bytes or samples seen so far suggest.
 MARGIN: Final = 1.5
-#: The assumed bytes of a stream per byte of the log while there is no sample; nearly always an upper
-#: limit.
+#: The assumed bytes of a stream per byte of the log while there is no sample; mostly too many.
 UNSAMPLED_RATIO: Final = 16.0
 # Every bound is a multiple of this, and so of the page size of any machine: for a file of any other
 # size `wc -c` prints the size without reading the file.

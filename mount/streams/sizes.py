@@ -13,7 +13,7 @@ leads to another file with a larger bound.
 from __future__ import annotations
 
 import threading
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Generator, Iterator, Sequence
 from time import monotonic
 from typing import Final, Protocol
@@ -129,9 +129,8 @@ class StreamSize:
         with self._state:
             for number, part in enumerate(self._source.parts):
                 if self._parts[number] is None:
-                    is_empty = not part.log_bytes
                     self._parts[number] = (
-                        MeasuredPart(part.end) if is_empty else self._index.find(part)
+                        MeasuredPart(part.end) if part.is_empty else self._index.find(part)
                     )
             self._add_starts()
             if len(self._starts) > len(self._parts):
@@ -195,6 +194,8 @@ class StreamSize:
             number = min(bisect_right(self._starts, position), len(self._parts)) - 1
             if number < 0:
                 return 0, -1
+            # Parts before it that have no byte may have damage, which belongs to this position, too.
+            number = bisect_left(self._starts, self._starts[number])
             start, measured = self._starts[number], self._parts[number]
             within = measured.before(position - start) if measured is not None else None
             if within is not None:
@@ -277,7 +278,7 @@ class StreamSize:
             for piece in source.part_pieces(part, measured.end):
                 if isinstance(piece, CorruptError):
                     self._note_damage(piece)
-                    measured.is_damaged = True
+                    measured.note_damage()
                     continue
                 made = memoryview(piece.data).nbytes
                 measured.add(made, piece.restart)

@@ -16,7 +16,7 @@ from array import array
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Hashable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 # Memory limit in bytes: some hundred thousand parts, or 2 TiB of large segments.
@@ -30,23 +30,27 @@ CHECKPOINT_DISTANCE: Final = 8 << 20
 @dataclass(frozen=True, slots=True)
 class Part:
     """A segment's share of a stream: the records with `begin` <= offset < `end`. `key`: determines
-    its bytes, together with `end`. `log_bytes`: the size of the segment."""
+    its bytes and its damage, together with `end`. `log_bytes`: the size of the segment. `is_empty`:
+    it is certain that neither a byte nor damage comes from it."""
 
     key: Hashable
     begin: int
     end: int
     log_bytes: int
+    is_empty: bool = False
 
 
 @dataclass(slots=True)
 class MeasuredPart:
     """The measurement of a part up to offset `end`: its length in bytes, whether it has unreadable
     bytes, and checkpoints: ascending positions in the part, each with the offset at which the
-    source must be started to continue there."""
+    source must be started to continue there. No checkpoint lies where bytes are missing: a source
+    started there would pass over the damage."""
 
     end: int
     length: int = 0
     is_damaged: bool = False
+    damaged_at: int = -1
     positions: array[int] = field(default_factory=lambda: array("q"))
     restarts: array[int] = field(default_factory=lambda: array("q"))
 
@@ -57,10 +61,15 @@ class MeasuredPart:
     def add(self, size: int, restart: int) -> None:
         """Appends a piece of `size` bytes; `restart` is -1 if the source cannot start there."""
         last = self.positions[-1] if self.positions else 0
-        if restart >= 0 and self.length >= last + CHECKPOINT_DISTANCE:
+        is_far = self.length >= last + CHECKPOINT_DISTANCE
+        if restart >= 0 and is_far and self.length != self.damaged_at:
             self.positions.append(self.length)
             self.restarts.append(restart)
         self.length += size
+
+    def note_damage(self) -> None:
+        """Notes that bytes are missing after those measured so far."""
+        self.is_damaged, self.damaged_at = True, self.length
 
     def before(self, position: int) -> tuple[int, int] | None:
         """Returns the last checkpoint at or before a position, and its restart, or None."""
@@ -69,9 +78,7 @@ class MeasuredPart:
 
     def copy(self) -> MeasuredPart:
         """Returns a copy that may be extended."""
-        return MeasuredPart(
-            self.end, self.length, self.is_damaged, self.positions[:], self.restarts[:]
-        )
+        return replace(self, positions=self.positions[:], restarts=self.restarts[:])
 
     def up_to(self, end: int) -> MeasuredPart | None:
         """Returns the measurement up to some offset <= `end`; None if there is none."""
@@ -85,6 +92,7 @@ class MeasuredPart:
             self.restarts[last],
             self.positions[last],
             self.is_damaged,
+            self.damaged_at,
             self.positions[:last],
             self.restarts[:last],
         )

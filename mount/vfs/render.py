@@ -121,10 +121,10 @@ def status(fields: Mapping[str, Any]) -> bytes:
     return (json.dumps(fields, ensure_ascii=True, indent=2) + "\n").encode()
 
 
-def properties(settings: Mapping[str, str]) -> bytes:
+def properties(configs: Mapping[str, str]) -> bytes:
     """Returns configs as Java's `.properties` text, sorted by name."""
     lines = (
-        _escaped(name, " :=#!") + "=" + _escaped(settings[name], "") for name in sorted(settings)
+        _escaped(name, " :=#!") + "=" + _escaped(configs[name], "") for name in sorted(configs)
     )
     return "".join(f"{line}\n" for line in lines).encode("latin-1")
 

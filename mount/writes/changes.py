@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 from ..control.conversation import Control
 from ..control.verbs import prepared
 from ..options import MountOptions
+from .config_file import ConfigFile
 from .deleting import RecordDeletions
 from .key_writing import KeyContents
 from .scratch import ScratchFiles
 from .topic_changes import TopicChanges
-from .topic_settings import TopicSettingsFile
 
 if TYPE_CHECKING:  # loading the writing engine is expensive for a read-only mount
     from kafkafs.storage.log.append.writer import LogWriter
@@ -32,7 +32,7 @@ class Changes:
         self.control = Control(engine, prepared)
         self.topics = TopicChanges(engine)
         self.scratch = ScratchFiles()
-        self._settings_files: dict[int, TopicSettingsFile] = {}
+        self._config_files: dict[int, ConfigFile] = {}
 
     def end(self) -> None:
         """Ends all waiting, because the mount ends. Does not block."""
@@ -43,18 +43,18 @@ class Changes:
         self.control.close()
         self.deletions.close()
 
-    def settings_file(self, place: int, topic: str, mtime_ns: int) -> TopicSettingsFile:
+    def config_file(self, place: int, topic: str, mtime_ns: int) -> ConfigFile:
         """Returns the file with the configs of the topic at this place. `mtime_ns`: its mtime until
         it is changed."""
-        file = self._settings_files.get(place)
+        file = self._config_files.get(place)
         if file is None:
-            file = TopicSettingsFile(self.engine, topic, mtime_ns)
-            file = self._settings_files.setdefault(place, file)
+            file = ConfigFile(self.engine, topic, mtime_ns)
+            file = self._config_files.setdefault(place, file)
         return file
 
     def forget_topic(self, place: int) -> None:
         """Discards the state of the topic that had this place, because it was deleted."""
-        self._settings_files.pop(place, None)
+        self._config_files.pop(place, None)
 
     def writer(self, partition: MountedPartition) -> LogWriter:
         """Returns a partition's writer. Raises UnknownTopic, UnknownPartition or LogDirOffline."""
@@ -63,7 +63,7 @@ class Changes:
     def sync(self, partition: MountedPartition) -> None:
         """Makes all changes to a partition durable. Raises OSError or LogDirOffline."""
         self.writer(partition).flush()
-        self.deletions.settle(partition)
+        self.deletions.make_durable(partition)
 
     @property
     def problems(self) -> list[str]:

@@ -1,7 +1,7 @@
 """Removing files of records and segments: a log is deleted from its start, and nowhere else.
 
 A removal raises the log start offset in memory, which all readers see at once. The rest follows
-soon, for thousands of removals together (`settling.py`).
+soon, for thousands of removals together (`deferred_deletions.py`).
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from kafkafs.storage.errors import StorageError, UnknownPartition, printable
 
 from ..vfs.errnos import NotPermitted
+from .deferred_deletions import DeferredDeletions
 from .removed import Removed, RemovedNames
-from .settling import Settling
 
 if TYPE_CHECKING:  # loading the writing engine is expensive for a read-only mount
     from kafkafs.storage.log.append.writer import LogWriter
@@ -27,7 +27,7 @@ class RecordDeletions:
 
     def __init__(self, engine: LogManager) -> None:
         self._engine = engine
-        self._settling = Settling(engine.upkeep.settle_deletions)
+        self._deferred = DeferredDeletions(engine.upkeep.settle_deletions)
         self._names = RemovedNames()
         self._generations: dict[int, int] = {}
 
@@ -40,7 +40,7 @@ class RecordDeletions:
         first_base, start = writer.first_base_offset, writer.start_offset
         writer.delete_records(offset)
         self._names.note(partition, pid, name, first_base, start, offset)
-        self._settling.soon((partition.topic, partition.number))
+        self._deferred.schedule((partition.topic, partition.number))
 
     def may_block(self, partition: MountedPartition) -> bool:
         """Returns False if `delete_below` would change only memory and wait for nothing."""
@@ -55,10 +55,10 @@ class RecordDeletions:
             why = "is the quorum's own log, or could not be opened for writing"
             raise NotPermitted(f"{partition.topic}-{partition.number} {why}") from None
 
-    def settle(self, partition: MountedPartition) -> None:
+    def make_durable(self, partition: MountedPartition) -> None:
         """Makes the deletions in a partition durable before it returns. Raises StorageError or
         OSError; the work is then retried later."""
-        self._settling.now({(partition.topic, partition.number)})
+        self._deferred.write_now({(partition.topic, partition.number)})
 
     # -- empty partitions ------------------------------------------------------------------------
 
@@ -110,13 +110,13 @@ class RecordDeletions:
     @property
     def problems(self) -> list[str]:
         """Why deletions are not on the disk yet."""
-        problem = self._settling.problem
+        problem = self._deferred.problem
         return [f"deletions: {problem}"] if problem else []
 
     def close(self) -> None:
         """Makes all deletions durable. Failures are recorded and reported when the engine is
         closed."""
         try:
-            self._settling.close()
+            self._deferred.close()
         except (StorageError, OSError):
             return

@@ -101,7 +101,7 @@ class KeyContent:
             self._is_written, self._is_bare, self._is_spoiled = False, True, False
 
     @property
-    def is_settled(self) -> bool:
+    def is_appended(self) -> bool:
         """Whether nothing was written since the last appended record."""
         return not (self._is_written or self._is_spoiled)
 
@@ -256,7 +256,7 @@ class KeyHandle(WriteHandle):
 
     @property
     def flushes(self) -> bool:
-        return not self._content.is_settled
+        return not self._content.is_appended
 
     @property
     def flush_may_block(self) -> bool:

@@ -214,7 +214,7 @@ def test_a_disk_that_fails(tmp_path: Path) -> None:
         with pytest.raises(LogDirOffline):
             mount.directory("t/0/offset").sync()
         with pytest.raises(LogDirOffline):
-            mount.changes.deletions.settle(mount.partition)
+            mount.changes.deletions.make_durable(mount.partition)
         (problem,) = mount.changes.problems
         assert problem.startswith("deletions: ")
         mount.close()
@@ -223,7 +223,7 @@ def test_a_disk_that_fails(tmp_path: Path) -> None:
 
 
 def test_a_power_cut(tmp_path: Path) -> None:
-    """Whatever it leaves, what was settled stays deleted, and no more than was removed."""
+    """Whatever it leaves, what was durable stays deleted, and no more than was removed."""
     root = tmp_path / "data"
     mount = Writable(root)
     fill(mount.create())
@@ -234,7 +234,7 @@ def test_a_power_cut(tmp_path: Path) -> None:
         for offset in (4, 15, 22):
             for each in range(offset - 3, offset + 1):
                 mount.remove(str(each))
-            mount.changes.deletions.settle(mount.partition)
+            mount.changes.deletions.make_durable(mount.partition)
             recording.mark(offset + 1)
     mount.close()
     count = 0
@@ -245,8 +245,8 @@ def test_a_power_cut(tmp_path: Path) -> None:
         state.write_to(path)
         with LogManager(str(path)) as engine:
             view = engine.log("t", 0).view()
-            settled = cast(int, state.marks[-1]) if state.marks else 0
-            assert settled <= view.start_offset <= 23, (state.done, state.how)
+            durable = cast(int, state.marks[-1]) if state.marks else 0
+            assert durable <= view.start_offset <= 23, (state.done, state.how)
             found = [n for part in view.read() for n in part.offsets.tolist()]
             assert found == list(range(view.start_offset, _SEGMENTS * _EACH))
         count += 1

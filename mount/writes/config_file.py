@@ -50,7 +50,7 @@ class _Draft(Enum):
     WRITTEN = auto()
 
 
-class TopicSettingsFile:
+class ConfigFile:
     """The configs file of one topic. Any thread may use it; each call may wait for the disk."""
 
     def __init__(self, engine: LogManager, topic: str, mtime_ns: int) -> None:
@@ -73,14 +73,14 @@ class TopicSettingsFile:
     def content(self) -> bytes:
         """Returns the content that readers see. Raises UnknownTopic."""
         with self._lock:
-            return self._drafted().read() if self._is_shown else self._settings()
+            return self._drafted().read() if self._is_shown else self._configs()
 
     def draft(self) -> bytes:
         """Returns the content that a writer sees: the draft, also after it was applied."""
         with self._lock:
             return self._drafted().read()
 
-    def _settings(self) -> bytes:
+    def _configs(self) -> bytes:
         return render.properties(self._resolved().changed)
 
     def _resolved(self) -> Resolved:
@@ -127,13 +127,13 @@ class TopicSettingsFile:
 
     def _drafted(self) -> Buffer:
         if self._draft is None:
-            self._draft = Buffer(self._settings())
+            self._draft = Buffer(self._configs())
         return self._draft
 
     def _drop_draft(self) -> None:
         self._draft, self._state, self._is_shown = None, _Draft.SAME, False
 
-    def settle(self) -> None:
+    def apply(self) -> None:
         """Applies the draft after a write. Raises Invalid, and then changes nothing.
 
         A draft that was only emptied is not applied yet: a shell truncates a file and closes one of
@@ -168,7 +168,7 @@ class TopicSettingsFile:
     def resize(self, size: int) -> None:
         """Applies the content cut to `size`, as truncate(2) does. Raises Invalid or TooLarge."""
         with self._lock:
-            cut = Buffer(self._drafted().read() if self._is_shown else self._settings())
+            cut = Buffer(self._drafted().read() if self._is_shown else self._configs())
             cut.truncate(size)
             self._apply(cut.read())
             self._drop_draft()
@@ -186,10 +186,10 @@ class TopicSettingsFile:
         self.attributes.mtime_ns = time.time_ns()
 
 
-class SettingsHandle(WriteHandle):
+class ConfigFileHandle(WriteHandle):
     """A writer's handle; it can also read if the kernel permits."""
 
-    def __init__(self, file: TopicSettingsFile, *, empty: bool, appends: bool) -> None:
+    def __init__(self, file: ConfigFile, *, empty: bool, appends: bool) -> None:
         """`empty`: starts with an empty draft; `appends`: every write appends."""
         file.open(empty=empty)
         self._file = file
@@ -206,10 +206,10 @@ class SettingsHandle(WriteHandle):
         self._file.truncate(size)
 
     def flush(self) -> None:
-        self._file.settle()
+        self._file.apply()
 
     def sync(self) -> None:
-        self._file.settle()
+        self._file.apply()
 
     def close(self) -> None:
         self._file.close()

@@ -8,7 +8,7 @@ from collections.abc import Set as AbstractSet
 
 import pytest
 
-from kafkafs.mount.writes.settling import AGAIN_SECONDS, SOON_SECONDS, Settling
+from kafkafs.mount.writes.deferred_deletions import AGAIN_SECONDS, SOON_SECONDS, DeferredDeletions
 from kafkafs.storage.format.files.names import TopicPartition
 from tests.mounted.mounting import wait_until
 
@@ -33,64 +33,64 @@ class Disk:
 
 def test_many_are_put_together() -> None:
     disk = Disk()
-    settling = Settling(disk.put)
+    deferred = DeferredDeletions(disk.put)
     for _ in range(1000):
         for key in _KEYS:
-            settling.soon(key)
+            deferred.schedule(key)
     wait_until(lambda: disk.puts, SOON_SECONDS + 1)
-    settling.close()
+    deferred.close()
     assert disk.puts == [set(_KEYS)]
     assert not [each for each in threading.enumerate() if each.name == "kafkafs-deletions"]
 
 
 def test_now_is_for_those_that_are_asked_for() -> None:
     disk = Disk()
-    settling = Settling(disk.put)
-    settling.soon(_KEYS[0])
-    settling.soon(_KEYS[1])
-    settling.now({_KEYS[1], _KEYS[2]})
+    deferred = DeferredDeletions(disk.put)
+    deferred.schedule(_KEYS[0])
+    deferred.schedule(_KEYS[1])
+    deferred.write_now({_KEYS[1], _KEYS[2]})
     assert disk.puts == [{_KEYS[1]}]
-    settling.now({_KEYS[1]})
+    deferred.write_now({_KEYS[1]})
     assert disk.puts == [{_KEYS[1]}]
-    settling.close()
+    deferred.close()
     assert disk.puts == [{_KEYS[1]}, {_KEYS[0]}]
 
 
 def test_what_fails_is_told_and_tried_again(caplog: pytest.LogCaptureFixture) -> None:
     disk = Disk()
-    settling = Settling(disk.put)
+    deferred = DeferredDeletions(disk.put)
     disk.error = OSError(errno.ENOSPC, "No space left on device")
-    settling.soon(_KEYS[0])
-    wait_until(lambda: settling.problem)
+    deferred.schedule(_KEYS[0])
+    wait_until(lambda: deferred.problem)
     for _ in range(3):
         with pytest.raises(OSError, match="No space left"):
-            settling.now({_KEYS[0]})
+            deferred.write_now({_KEYS[0]})
     assert len(caplog.records) == 1
     disk.error = None
     wait_until(lambda: disk.puts, AGAIN_SECONDS + 1)
     assert disk.puts == [{_KEYS[0]}]
-    assert settling.problem == ""
-    settling.close()
+    assert deferred.problem == ""
+    deferred.close()
     assert disk.puts == [{_KEYS[0]}]
 
 
 def test_what_is_in_use_is_put_again() -> None:
     disk = Disk()
-    settling = Settling(disk.put)
+    deferred = DeferredDeletions(disk.put)
     disk.busy = {_KEYS[1]}
-    settling.soon(_KEYS[0])
-    settling.soon(_KEYS[1])
+    deferred.schedule(_KEYS[0])
+    deferred.schedule(_KEYS[1])
     wait_until(lambda: len(disk.puts) > 1)
     disk.busy = set()
-    settling.close()
+    deferred.close()
     assert disk.puts[0] == set(_KEYS[:2])
     assert {_KEYS[1]} in disk.puts
 
 
 def test_closing_with_a_full_disk_ends() -> None:
     disk = Disk()
-    settling = Settling(disk.put)
+    deferred = DeferredDeletions(disk.put)
     disk.error = OSError(errno.ENOSPC, "No space left on device")
-    settling.soon(_KEYS[0])
+    deferred.schedule(_KEYS[0])
     with pytest.raises(OSError, match="No space left"):
-        settling.close()
+        deferred.close()

@@ -24,7 +24,7 @@ AGAIN_SECONDS: Final = 1.0
 Keys = AbstractSet[TopicPartition]
 
 
-class Settling:
+class DeferredDeletions:
     """The deletions to be written to the disk. Any thread may call; its own thread runs only while
     there is work."""
 
@@ -40,7 +40,7 @@ class Settling:
         #: Why the last attempt failed; "" if it succeeded.
         self.problem = ""
 
-    def soon(self, key: TopicPartition) -> None:
+    def schedule(self, key: TopicPartition) -> None:
         """Schedules writing the deletions in a partition."""
         with self._lock:
             self._due.add(key)
@@ -50,7 +50,7 @@ class Settling:
                 )
                 self._thread.start()
 
-    def now(self, keys: Keys | None = None) -> None:
+    def write_now(self, keys: Keys | None = None) -> None:
         """Writes the deletions in these partitions (None: in all) to the disk before it returns.
         Raises what `put` raises; the work is then retried later."""
         with self._one:
@@ -81,8 +81,8 @@ class Settling:
         while not self._closing.wait(wait):
             wait = SOON_SECONDS
             try:
-                self.now()
-            except (StorageError, OSError):  # `now` has recorded it
+                self.write_now()
+            except (StorageError, OSError):  # `write_now` has recorded it
                 wait = AGAIN_SECONDS
             with self._lock:
                 if not self._due:
@@ -96,4 +96,4 @@ class Settling:
             thread = self._thread
         if thread is not None:
             thread.join()
-        self.now()
+        self.write_now()

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from kafkafs.mount.vfs import render
 from kafkafs.mount.vfs.errnos import Invalid
-from kafkafs.mount.writes.topic_settings import differences, parse
+from kafkafs.mount.writes.config_file import differences, parse
 from kafkafs.storage.config.kafka import Configs, Resolved, topic_config
 
 _VALUES = {
