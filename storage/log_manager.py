@@ -258,8 +258,8 @@ class LogManager(Engine):
         """Removes leftovers, either `found` or all except stray partitions; returns those removed.
         Raises CleaningAborted for a partition that is being cleaned; the first failure is raised
         after all were tried."""
-        chosen = self.leftovers() if found is None else found
-        return purge(self.dirs, self.cleaner.cleaning_state, chosen)
+        selected = self.leftovers() if found is None else found
+        return purge(self.dirs, self.cleaner.cleaning_state, selected)
 
     # -- tasks ----------------------------------------------------------------------------------
 

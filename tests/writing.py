@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from kafkafs.storage.clock import (Clock, SetClock)
-from kafkafs.storage.config.kafka import (TopicConfig)
-from kafkafs.storage.format.records.record_columns import (SimpleRecord)
-from kafkafs.storage.io.durable import (Calls, WritableDirFd)
-from kafkafs.storage.log.append.writer import (LogWriter)
-from kafkafs.storage.log.load import (log_loader as recovery)
+from kafkafs.storage.clock import Clock, SetClock
+from kafkafs.storage.config.kafka import TopicConfig
+from kafkafs.storage.format.records.record_columns import SimpleRecord
+from kafkafs.storage.io.durable import Calls, WritableDirFd
+from kafkafs.storage.log.append.writer import LogWriter
+from kafkafs.storage.log.load.log_loader import LogLoader
 from tests.building import BatchFields, build_batch
 
 NOW = 1_790_000_000_000  # September 2026
@@ -44,10 +44,10 @@ def open_log(
     settings, clock = settings or TopicConfig(), clock or SetClock(NOW)
     path.mkdir(parents=True, exist_ok=True)
     directory = WritableDirFd(str(path))
-    plan = recovery.plan(
+    plan = LogLoader(
         directory, recovery_point, start_offset, is_clean, settings, clock.now_ms()
-    )
-    recovery.apply(plan, directory)
+    ).plan()
+    plan.apply(directory)
     return LogWriter(directory, "t", 0, config=settings, clock=clock, loaded=plan, **options)
 
 

@@ -7,7 +7,7 @@ of an unfinished segment remain until the segment is written again, set aside or
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from ..config.kafka import TopicConfig
@@ -22,6 +22,14 @@ from ..segment.txn_index import AbortedTxn, format_aborted_txns
 
 # Writeback is started after this many bytes, so that it overlaps with producing the next ones.
 _SYNC_BYTES: Final = 8 << 20
+
+
+def discard_after(error: BaseException, discard: Callable[[], None]) -> None:
+    """Discards an unfinished segment because of `error`, which is the one to report."""
+    try:
+        discard()
+    except OSError as another:
+        error.add_note(f"also failed to remove the unfinished segment: {another}")
 
 
 class CleanedSegment:
@@ -48,7 +56,7 @@ class CleanedSegment:
             self._offsets = directory.create(self._name(FileKind.INDEX))
             self._times = directory.create(self._name(FileKind.TIMEINDEX))
         except OSError as error:
-            self._discard_after(error)
+            discard_after(error, self.discard)
             raise
 
     @property
@@ -108,13 +116,6 @@ class CleanedSegment:
         cannot be removed."""
         for kind in FILES:
             self._directory.remove(self._name(kind), missing_ok=True)
-
-    def _discard_after(self, error: OSError) -> None:
-        """Discards the segment; the original error is the one to report."""
-        try:
-            self.discard()
-        except OSError as another:
-            error.add_note(f"also failed to remove the unfinished segment: {another}")
 
     def _files(self) -> Iterator[WritableFile]:
         yield from (self._log, self._offsets, self._times)

@@ -73,10 +73,10 @@ class _List:
 
     def mask(self, offsets: Int64s) -> Mask:
         # The list is short compared with `offsets`, so its elements are searched for.
-        wanted = self.offsets(int(offsets[0]), int(offsets[-1]))
-        at = offsets.searchsorted(wanted)
+        expected = self.offsets(int(offsets[0]), int(offsets[-1]))
+        at = offsets.searchsorted(expected)
         found: Mask = np.zeros(len(offsets), dtype=np.bool_)
-        found[at[offsets[at] == wanted]] = True
+        found[at[offsets[at] == expected]] = True
         return found
 
     def offsets(self, low: int, high: int) -> Int64s:

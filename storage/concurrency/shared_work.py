@@ -20,7 +20,7 @@ class SingleFlight:
         self._is_taken = False
 
     @contextmanager
-    def turn(self, is_done: Callable[[], bool] = lambda: False) -> Iterator[bool]:
+    def acquire(self, is_done: Callable[[], bool] = lambda: False) -> Iterator[bool]:
         """Waits for a turn and yields True. Yields False, without taking the turn, if `is_done()`
         became true while waiting."""
         is_mine = self._take(is_done)

@@ -18,7 +18,7 @@ from ..io.disk import DirFd
 from ..io.durable import WritableDirFd
 from ..io.lock import LOCK_FILE, DirectoryLock
 from ..io.small_file import read_value
-from .log_dir import MAX_PROPERTIES_BYTES, check_is_log_dir
+from .log_dir import MAX_PROPERTIES_BYTES, check_is_log_dir, owner_differences
 
 _META_VERSION = 1
 _NODE_ID = 1  # of a new directory; the id that people usually assign first
@@ -52,7 +52,7 @@ class LockedLogDir:
         self.directory.write_atomically(META_PROPERTIES_FILE, data)
 
 
-def refuse_paths(paths: str | Sequence[str], wanted: MetaProperties | None) -> list[str]:
+def refuse_paths(paths: str | Sequence[str], required: MetaProperties | None) -> list[str]:
     """Raises what `hold` and `identify` would, as far as reading alone can tell, so that wrong
     arguments do not change any directory. Returns the paths of those that already are log
     directories."""
@@ -61,13 +61,15 @@ def refuse_paths(paths: str | Sequence[str], wanted: MetaProperties | None) -> l
     for path in _listed(paths):
         directory = DirFd(path)
         identity = _identity(directory)
-        _refuse_twice(path, path.rstrip("/") if identity is None else identity, identities)
+        known_by = path.rstrip("/") if identity is None else identity
+        _refuse_twice(path, known_by, identities)
+        identities.add(known_by)
         if identity is not None:
             there.append(directory)
     old = [each for each in there if not _is_empty(each)]
     for each in old:
         check_is_log_dir(each)
-    _owner([(each.path, _meta(each)) for each in there], wanted)
+    _owner([(each.path, _meta(each)) for each in there], required)
     return [each.path for each in old]
 
 
@@ -77,20 +79,20 @@ def hold(paths: str | Sequence[str], undo: ExitStack) -> list[LockedLogDir]:
     held: list[LockedLogDir] = []
     identities: set[Hashable] = set()
     for path in _listed(paths):
-        if _identity(DirFd(path)) in identities:
-            raise LogDirError(path, "given twice")
+        _refuse_twice(path, _identity(DirFd(path)), identities)
         held.append(LockedLogDir(path))
         undo.callback(held[-1].release)
         identities.add(_identity(held[-1].directory))
     return held
 
 
-def identify(held: Sequence[LockedLogDir], wanted: MetaProperties | None, now_ms: int) -> None:
-    """Assigns directories without an owner to the owner of the others, else to `wanted`, else to a
-    new cluster. Raises LogDirError if they do not all belong to one node, or not to `wanted`."""
+def identify(held: Sequence[LockedLogDir], required: MetaProperties | None, now_ms: int) -> None:
+    """Assigns directories without an owner to the owner of the others, else to `required`, else to
+    a new cluster. Raises LogDirError if they do not all belong to one node, or not to
+    `required`."""
     metas = [each.meta() for each in held]
     paths = [each.directory.path for each in held]
-    owner = _owner(zip(paths, metas, strict=True), wanted)
+    owner = _owner(zip(paths, metas, strict=True), required)
     for each, meta in zip(held, metas, strict=True):
         if meta is None:
             each.write_meta(replace(owner, directory_id=random_uuid_text()), now_ms)
@@ -115,16 +117,16 @@ def _meta(directory: DirFd) -> MetaProperties | None:
 
 
 def _owner(
-    found: Iterable[tuple[str, MetaProperties | None]], wanted: MetaProperties | None
+    found: Iterable[tuple[str, MetaProperties | None]], required: MetaProperties | None
 ) -> MetaProperties:
     """Returns the owner of directories, given by path and `meta.properties` (None if missing).
-    Raises LogDirError if they do not all belong to one node, or not to `wanted`."""
+    Raises LogDirError if they do not all belong to one node, or not to `required`."""
     known = [(path, meta) for path, meta in found if meta is not None]
     new = MetaProperties(_META_VERSION, random_uuid_text(), _NODE_ID, is_own=True)
-    owner = known[0][1] if known else wanted or new
+    owner = known[0][1] if known else required or new
     ids: set[str] = set()
     for path, meta in known:
-        _refuse_stranger(path, meta, wanted or owner)
+        _refuse_other_owner(path, meta, required or owner)
         if meta.directory_id in ids:
             why = f"directory.id {printable(meta.directory_id)} is also that of another directory"
             raise LogDirError(path, why)
@@ -132,14 +134,10 @@ def _owner(
     return owner
 
 
-def _refuse_stranger(path: str, meta: MetaProperties, owner: MetaProperties) -> None:
-    for what, found, expected in (
-        ("cluster", meta.cluster_id, owner.cluster_id),
-        ("node", meta.node_id, owner.node_id),
-    ):
-        if found != expected:
-            why = f"belongs to {what} {printable(str(found))}, not {printable(str(expected))}"
-            raise LogDirError(path, why)
+def _refuse_other_owner(path: str, meta: MetaProperties, owner: MetaProperties) -> None:
+    for what, found, expected in owner_differences(meta, owner):
+        why = f"belongs to {what} {printable(found)}, not {printable(expected)}"
+        raise LogDirError(path, why)
 
 
 def _identity(directory: DirFd) -> Hashable:
@@ -154,7 +152,6 @@ def _identity(directory: DirFd) -> Hashable:
 def _refuse_twice(path: str, identity: Hashable, identities: set[Hashable]) -> None:
     if identity in identities:
         raise LogDirError(path, "given twice")
-    identities.add(identity)
 
 
 def _is_empty(directory: DirFd) -> bool:

@@ -296,7 +296,7 @@ class LogDirs:
         """What is wrong in the directories, and between them; one line each."""
         joined = self._refreshed()
         each = [problem for log_dir in self.dirs for problem in log_dir.problems]
-        return [*self._failed, *self._strangers(), *joined.problems, *each]
+        return [*self._failed, *self._of_other_owners(), *joined.problems, *each]
 
     def _refreshed(self) -> _Joined:
         listings = self._list()
@@ -323,21 +323,27 @@ class LogDirs:
         self._failed = failed
         return listings
 
-    def _strangers(self) -> Iterator[str]:
+    def _of_other_owners(self) -> Iterator[str]:
         """Yields the directories of another cluster or broker than the first; Kafka would not start
         on them."""
         first = self.dirs[0].meta
         for log_dir in self.dirs[1:]:
-            meta = log_dir.meta
-            for what, one, other in (
-                ("cluster", first.cluster_id, meta.cluster_id),
-                ("node", first.node_id, meta.node_id),
-            ):
-                if one != other:
-                    yield (
-                        f"{printable(log_dir.path)}: belongs to {what} {other},"
-                        f" but the first directory to {one}"
-                    )
+            for what, found, expected in owner_differences(log_dir.meta, first):
+                yield (
+                    f"{printable(log_dir.path)}: belongs to {what} {found},"
+                    f" but the first directory to {expected}"
+                )
+
+
+def owner_differences(
+    meta: MetaProperties, owner: MetaProperties
+) -> Iterator[tuple[str, str, str]]:
+    """Yields how the owner in `meta` differs from `owner`: "cluster" or "node", and the id of each.
+    All log directories of a broker belong to one node of one cluster."""
+    if meta.cluster_id != owner.cluster_id:
+        yield "cluster", str(meta.cluster_id), str(owner.cluster_id)
+    if meta.node_id != owner.node_id:
+        yield "node", str(meta.node_id), str(owner.node_id)
 
 
 def _join(listings: list[list[PartitionDir]]) -> _Joined:

@@ -10,8 +10,7 @@ from ..clock import Clock
 from ..config.kafka import BrokerConfig, TopicConfig
 from ..format.files.names import TopicPartition, partition_dir
 from ..log.append.writer import LogWriter
-from ..log.load import log_loader as recovery
-from ..log.load.log_loader import RecoveryPlan
+from ..log.load.log_loader import LogLoader, RecoveryPlan
 from ..log.read.context import ReadLimits
 from .writable_log_dir import WritableLogDir
 
@@ -50,7 +49,7 @@ class LogOpening:
         """Opens a partition in `log_dir`. `is_clean`: it was shut down cleanly; `finds_deleted`:
         enables the search for this partition, even if it is disabled in general."""
         directory = log_dir.directory.child(partition_dir(*key))
-        planned = recovery.plan(
+        loader = LogLoader(
             directory,
             log_dir.recovery_point(key),
             log_dir.log_start_offset(key),
@@ -61,7 +60,8 @@ class LogOpening:
             self._producer_expiration_ms,
             finds_deleted or self._finds_deleted,
         )
-        recovery.apply(planned, directory)
+        planned = loader.plan()
+        planned.apply(directory)
         if planned.actions:
             self._recovered(key, planned)
         return LogWriter(

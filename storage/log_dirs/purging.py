@@ -114,13 +114,13 @@ def _size(directory: DirFd) -> int:
 
 
 def purge(
-    dirs: WritableLogDirs, cleaning_state: LogCleaningState, chosen: Iterable[FoundLeftover]
+    dirs: WritableLogDirs, cleaning_state: LogCleaningState, selected: Iterable[FoundLeftover]
 ) -> list[FoundLeftover]:
     """Removes leftovers, partition by partition; returns those removed. Skips what is no longer a
     leftover. Raises CleaningAborted for a partition that is being cleaned; the first failure is
     raised after all were tried."""
     removed: list[FoundLeftover] = []
-    ordered = sorted(chosen, key=lambda each: each.path)
+    ordered = sorted(selected, key=lambda each: each.path)
     groups = groupby(ordered, key=lambda each: (each.log_dir, each.directory))
     together = [list(group) for _, group in groups]
     do_all(partial(_purge, dirs, cleaning_state, group, removed) for group in together)

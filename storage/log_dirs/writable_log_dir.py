@@ -345,15 +345,15 @@ class WritableLogDir:
             return True
         return False
 
-    def purge_files(self, key: TopicPartition, chosen: AbstractSet[str]) -> set[str]:
-        """Removes those leftovers of a partition whose names are in `chosen`; returns the names of
-        those removed. The caller must have exclusive access to the partition."""
+    def purge_files(self, key: TopicPartition, selected: AbstractSet[str]) -> set[str]:
+        """Removes those leftovers of a partition whose names are in `selected`; returns the names
+        of those removed. The caller must have exclusive access to the partition."""
         with self.guarded():
             writer = self.logs.get(key)
             if writer is not None:
-                return writer.purge(chosen)
+                return writer.purge(selected)
             directory = self.directory.child(partition_dir(*key))
-            found = [each for each in find_leftovers(directory) if each.name in chosen]
+            found = [each for each in find_leftovers(directory) if each.name in selected]
             remove(directory, found)
             return {each.name for each in found}
 

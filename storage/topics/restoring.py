@@ -17,7 +17,14 @@ from ..errors import (
     UnknownTopic,
 )
 from ..format.files.names import METADATA_TOPIC, PartitionState, TopicPartition
-from ..log.delete.deletions import NEVER_MS, NOTHING_DELETED, UNKNOWN_MS, Cause, Deletion
+from ..log.delete.deletions import (
+    NEVER_MS,
+    NOTHING_DELETED,
+    UNKNOWN_MS,
+    Cause,
+    Deletion,
+    select_start,
+)
 from ..log.load.deleted_front import DeletedFrontFinder
 from ..log.load.partition_files import PartitionFiles
 from ..log_dirs.deleted_topics import (
@@ -80,10 +87,7 @@ def _refuse_records(engine: Engine, key: TopicPartition, offset: int | None) -> 
     path = engine.partition_dir(*key).path
     if not found:
         raise CannotUndelete(path, NOTHING_DELETED)
-    start, end = found[0].start_offset, found[0].end_offset
-    if offset is not None and not start <= offset < end:
-        there = f"only the offsets {start} to {end - 1} can be"
-        raise CannotUndelete(path, f"not from offset {offset} on, {there}")
+    select_start(path, offset, found[0].start_offset, found[0].end_offset)
 
 
 def _found_records(engine: Engine, key: TopicPartition) -> list[Deletion]:

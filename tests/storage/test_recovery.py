@@ -1,4 +1,4 @@
-"""Loading a partition after a crash or a clean stop, against what Kafka 4.3 made of the same."""
+"""Tests loading a partition after a crash or a clean stop, compared with Kafka 4.3."""
 
 from __future__ import annotations
 
@@ -13,16 +13,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafkafs.storage.config.kafka import (TopicConfig)
-from kafkafs.storage.errors import (CorruptError, StorageError)
-from kafkafs.storage.format.files.checkpoints import (EpochEntry, parse_offsets)
-from kafkafs.storage.format.records.record_columns import (SimpleRecord)
-from kafkafs.storage.io.disk import (DirFd)
-from kafkafs.storage.io.durable import (WritableDirFd, replaced)
-from kafkafs.storage.log.load import (log_loader as recovery)
-from kafkafs.storage.log.load.log_loader import (RecoveryPlan)
-from kafkafs.storage.log.load.recovery_actions import (Cut)
-from kafkafs.storage.log.read.context import (ReadLimits)
+from kafkafs.storage.config.kafka import TopicConfig
+from kafkafs.storage.errors import CorruptError, StorageError
+from kafkafs.storage.format.files.checkpoints import EpochEntry, parse_offsets
+from kafkafs.storage.format.records.record_columns import SimpleRecord
+from kafkafs.storage.io.disk import DirFd
+from kafkafs.storage.io.durable import WritableDirFd, replaced
+from kafkafs.storage.log.load.log_loader import LogLoader, RecoveryPlan
+from kafkafs.storage.log.load.recovery_actions import Cut
+from kafkafs.storage.log.read.context import ReadLimits
 from tests.batches import MUTATIONS, mutated
 from tests.building import BatchFields, build_batch
 from tests.conftest import differences, fingerprint
@@ -49,7 +48,8 @@ def plan(
     limits: ReadLimits | None = None,
 ) -> RecoveryPlan:
     directory = DirFd(str(partition.parent)).child(partition.name)
-    return recovery.plan(directory, recovery_point, start, clean, config, LOADED_MS, limits)
+    loader = LogLoader(directory, recovery_point, start, clean, config, LOADED_MS, limits)
+    return loader.plan()
 
 
 def recover(
@@ -60,12 +60,12 @@ def recover(
     config: TopicConfig = DEFAULTS,
 ) -> RecoveryPlan:
     planned = plan(partition, recovery_point, start, clean, config)
-    recovery.apply(planned, writable(partition))
+    planned.apply(writable(partition))
     return planned
 
 
 def contents(partition: Path) -> dict[str, bytes]:
-    """The files but those that wait for being deleted."""
+    """Returns all files but the `.deleted` ones."""
     return {
         path.name: path.read_bytes()
         for path in partition.iterdir()
@@ -74,7 +74,7 @@ def contents(partition: Path) -> dict[str, bytes]:
 
 
 def tree(partition: Path) -> dict[str, bytes]:
-    """All files."""
+    """Returns all files."""
     return {path.name: path.read_bytes() for path in partition.iterdir()}
 
 
@@ -94,11 +94,11 @@ SMALL = TopicSettings(segment_bytes=1000, segment_index_bytes=1200, index_interv
 CONFIG = TopicConfig(segment_index_bytes=1200, index_interval_bytes=200)
 
 
-# What Kafka made of the same
+# What Kafka made of the same logs
 
 
 def config_of(expected: Path, topic: str) -> TopicConfig:
-    """The settings under which the broker indexed `topic`."""
+    """Returns the config with which the broker indexed `topic`."""
     known = json.loads((expected / "partitions.json").read_text()).get(topic, {"configs": {}})
     values = {name: config["value"] for name, config in known["configs"].items()}
     plain = TopicConfig()
@@ -109,7 +109,7 @@ def config_of(expected: Path, topic: str) -> TopicConfig:
 
 
 def partitions(log_dir: Path) -> Iterator[tuple[str, int, Path]]:
-    """Topic, number and directory of those that a broker loads by these rules."""
+    """Yields topic, number and directory of the partitions that a broker loads by these rules."""
     for path in sorted(log_dir.iterdir()):
         topic, _, number = path.name.rpartition("-")
         if path.is_dir() and number.isdigit() and topic != "__cluster_metadata":
@@ -131,7 +131,7 @@ def test_a_crash_is_recovered_as_kafka_does(
         config = config_of(expected(f"{name}-recovered"), topic)
         planned = recover(partition, points[topic, number], config=config)
         wanted = contents(by_kafka / partition.name)
-        # The broker became the partition's leader again, with a new epoch from the end on.
+        # The broker became leader of the partition again, with a new epoch that starts at the end.
         epochs = f"0\n2\n0 0\n2 {planned.end_offset}\n".encode()
         assert wanted.pop("leader-epoch-checkpoint") == epochs
         found = contents(partition)
@@ -268,7 +268,7 @@ def test_an_empty_directory_becomes_an_empty_log(tmp_path: Path) -> None:
 
 
 def test_missing_indexes_of_flushed_segments(tmp_path: Path) -> None:
-    """A missing offset index is made anew, with the time index; a missing time index is left
+    """A missing offset index is rebuilt together with the time index; a missing time index stays
     empty."""
     partition = tmp_path / "topic-0"
     bases = write_partition(partition, batches(40), SMALL).bases
@@ -280,7 +280,7 @@ def test_missing_indexes_of_flushed_segments(tmp_path: Path) -> None:
     after = contents(partition)
     assert after.pop(f"{bases[2]:020}.timeindex") == b""
     del before[f"{bases[2]:020}.timeindex"]
-    # ProducerStateManager makes no snapshots between the one before and those of the end
+    # ProducerStateManager takes no snapshots between the previous one and those of the end
     gone = {f"{base:020}.snapshot" for base in bases[3:-2]}
     assert after == {name: data for name, data in before.items() if name not in gone}
 
@@ -327,7 +327,7 @@ def test_broken_epochs_are_made_anew(tmp_path: Path) -> None:
         assert recover(partition, 40, clean=clean, config=CONFIG).latest_epoch == 5
         assert (partition / "leader-epoch-checkpoint").read_bytes() == right
     (partition / "leader-epoch-checkpoint").write_bytes(b"0\n1\n0 0\n")
-    recover(partition, 0, config=CONFIG)  # batches tell of epochs that were not written in time
+    recover(partition, 0, config=CONFIG)  # the batches' epochs had not reached the file in time
     assert (partition / "leader-epoch-checkpoint").read_bytes() == right
 
 
@@ -363,8 +363,8 @@ def test_a_file_that_is_none_is_refused(tmp_path: Path) -> None:
 
 
 def swapped(partition: Path, bases: list[int], state: str) -> dict[str, bytes]:
-    """Give the segments from bases[1] to bases[2] into one, as the cleaner does, named by `state`.
-    What the partition must hold after the exchange."""
+    """Merges the segments from bases[1] to bases[2], as the cleaner does, into files with the
+    suffix `state`; returns what the partition must hold after the swap."""
     merged = b"".join((partition / f"{base:020}.log").read_bytes() for base in bases[1:3])
     indexes = rebuild_indexes(merged, bases[1], 200)
     files = {
@@ -385,7 +385,7 @@ def swapped(partition: Path, bases: list[int], state: str) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("done", range(9))
 def test_a_committed_exchange_is_finished(tmp_path: Path, done: int) -> None:
-    """`done` of the old segments' files have got their `.deleted` names."""
+    """The first `done` files of the old segments already have their `.deleted` names."""
     partition = tmp_path / "topic-0"
     bases = write_partition(partition, batches(40), SMALL).bases
     wanted = swapped(partition, bases, ".swap")
@@ -406,11 +406,11 @@ def test_a_committed_exchange_is_finished(tmp_path: Path, done: int) -> None:
 
 
 def test_an_exchange_that_was_not_committed_does_not_count(tmp_path: Path) -> None:
-    """What is left of it stays, like everything that Kafka would remove here."""
+    """Its leftovers stay, like everything else that Kafka would remove here."""
     partition = tmp_path / "topic-0"
     bases = write_partition(partition, batches(40), SMALL).bases
     swapped(partition, bases, ".cleaned")
-    swapped(partition, [0, *bases[2:5]], ".swap")  # above the least .cleaned
+    swapped(partition, [0, *bases[2:5]], ".swap")  # above the lowest .cleaned
     (partition / f"{bases[3]:020}.snapshot.tmp").write_bytes(b"half")
     (partition / "leader-epoch-checkpoint.tmp").write_bytes(b"0\n")
     (partition / f"{bases[2]:020}.log.deleted").write_bytes(b"deleted")
@@ -424,7 +424,7 @@ def test_an_exchange_that_was_not_committed_does_not_count(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("done", range(9))
 def test_leftovers_of_the_same_names_are_set_aside(tmp_path: Path, done: int) -> None:
-    """`done` as above. What a committed exchange deletes takes the place of no older leftover."""
+    """`done` as above. Files that a committed swap deletes do not replace older leftovers."""
     partition = tmp_path / "topic-0"
     bases = write_partition(partition, batches(40), SMALL).bases
     wanted = swapped(partition, bases, ".swap")
@@ -442,7 +442,7 @@ def test_leftovers_of_the_same_names_are_set_aside(tmp_path: Path, done: int) ->
 
 
 def overflowing(partition: Path) -> list[bytes]:
-    """One segment whose offsets are too far apart for its index, as old cleaners made."""
+    """Writes one segment whose offsets are too far apart for its index, as old cleaners did."""
     far = [base + 2**31 for base in range(0, 15, 3)]
     further = [base + 2**32 + 7 for base in range(0, 15, 3)]
     made = [batch(base) for base in [*range(0, 15, 3), *far, *further]]
@@ -471,7 +471,7 @@ def test_a_segment_with_offsets_too_far_apart_is_split(tmp_path: Path, cause: st
 
 
 def test_a_split_does_not_count_on_what_another_one_left(tmp_path: Path) -> None:
-    """A `.cleaned` file at a lower offset would take back the exchange after a crash."""
+    """A `.cleaned` file at a lower offset would revert the swap after a crash."""
     partition = tmp_path / "topic-0"
     overflowing(partition)
     names = [f"{0:020}.log.cleaned", f"{0:020}.index.cleaned", f"{2**31:020}.log.swap"]
@@ -482,14 +482,14 @@ def test_a_split_does_not_count_on_what_another_one_left(tmp_path: Path) -> None
     for name in names:
         assert (partition / f"{name}.1.deleted").read_bytes() == b"old"
     first = [str(action) for action in planned.actions if "leftover" in str(action)]
-    assert ".swap" in first[0]  # without the .cleaned ones it would count
+    assert ".swap" in first[0]  # without the .cleaned files it would count
 
 
-# Damage of every kind, and a crash in recovery itself
+# Damage of every kind, and a crash during recovery
 
 
 def covered(batch: bytes) -> bytes:
-    """What a batch's checksum speaks for: neither its offset nor its leader epoch."""
+    """Returns what a batch's checksum covers, which excludes its offset and leader epoch."""
     return batch[16:]
 
 
@@ -529,7 +529,7 @@ def test_whatever_happened_a_prefix_stays_and_nothing_is_invented(
     assert again.end_offset == planned.end_offset
 
 
-#: What may become of a directory: which file, what is done to it, with which other and suffix.
+#: Changes to a directory: the file, the change, and the other file and suffix that it involves.
 CHANGES = st.lists(
     st.tuples(
         st.integers(0, 999),
@@ -575,7 +575,7 @@ def test_whatever_is_in_a_directory_is_recovered_or_refused(
     try:
         planned = recover(partition, point, start, clean=clean, config=CONFIG)
     except StorageError:
-        return  # such as a checkpoint of the wrong kind in the place of a log
+        return  # such as a checkpoint in place of a log
     assert planned.start_offset <= planned.end_offset
     assert planned.start_offset <= planned.recovery_point <= planned.end_offset
     if not clean:
@@ -620,7 +620,7 @@ def test_a_crash_in_recovery_changes_nothing_about_its_end(
 
 
 def recovered_again(root: Path, state: CrashState) -> tuple[dict[str, bytes], int]:
-    """What another recovery makes of what a power cut left of the first."""
+    """Recovers what a power cut left of the first recovery; returns contents and end offset."""
     shutil.rmtree(root, ignore_errors=True)
     root.mkdir()
     state.write_to(root)

@@ -1,4 +1,4 @@
-"""Exchanging segments for cleaned ones: stopped anywhere, the log has the old ones or the new."""
+"""Tests swapping in cleaned segments: interrupted anywhere, the log has the old ones or the new."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from kafkafs.storage.config.kafka import (TopicConfig)
-from kafkafs.storage.errors import (LogDirOffline)
-from kafkafs.storage.format.records.record_columns import (SimpleRecord)
-from kafkafs.storage.io.durable import (WritableDirFd, replaced)
-from kafkafs.storage.log.delete.deleted import (DeletedFiles)
-from kafkafs.storage.log.delete.replacing import (discard_cleaned, replace_files)
-from kafkafs.storage.log.load import (log_loader as recovery)
+from kafkafs.storage.config.kafka import TopicConfig
+from kafkafs.storage.errors import LogDirOffline
+from kafkafs.storage.format.records.record_columns import SimpleRecord
+from kafkafs.storage.io.durable import WritableDirFd, replaced
+from kafkafs.storage.log.delete.deleted import DeletedFiles
+from kafkafs.storage.log.delete.replacing import discard_cleaned, replace_files
+from kafkafs.storage.log.load.log_loader import LogLoader
 from tests.building import BatchFields, build_batch
 from tests.faults import FailingCalls, RecordingCalls, crash_states
 from tests.logs import TopicSettings, rebuild_indexes, walk, write_partition
@@ -40,12 +40,12 @@ def batch(base: int) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """A partition of which the segments [1, 4) are cleaned into the first of them."""
+    """A partition whose segments [1, 4) are cleaned into the first of them."""
 
     partition: Path
     bases: list[int]
     end: int
-    kept: frozenset[int]  # of the cleaned segments' offsets
+    kept: frozenset[int]  # retained offsets of the cleaned segments
 
     @property
     def old(self) -> list[int]:
@@ -61,12 +61,12 @@ class Exchange:
         return deleted
 
     def must_have(self) -> set[int]:
-        """The offsets that are there before and after it."""
+        """Returns the offsets that must be present before and after the swap."""
         cleaned = set(range(self.bases[1], self.bases[4]))
         return set(range(self.end)) - cleaned | self.kept
 
 
-# Which batches of the cleaned segments stay.
+# Which batches of the cleaned segments are retained.
 KEPT: dict[str, Callable[[int], bool]] = {
     "some": lambda number: number % 2 == 0,
     "all": lambda number: True,
@@ -109,14 +109,14 @@ def offsets(partition: Path) -> list[int]:
 
 
 def recovered(partition: Path) -> list[int]:
-    """The offsets after loading the partition."""
+    """Loads the partition; returns its offsets."""
     directory = WritableDirFd(str(partition.parent)).child(partition.name)
-    planned = recovery.plan(directory, 0, 0, False, CONFIG, TIME)
+    planned = LogLoader(directory, 0, 0, False, CONFIG, TIME).plan()
     with replaced(Unsynced()):
-        recovery.apply(planned, directory)
+        planned.apply(directory)
     assert planned.end_offset == 120
     assert not planned.faults
-    again = recovery.plan(directory, 0, 0, False, CONFIG, TIME)
+    again = LogLoader(directory, 0, 0, False, CONFIG, TIME).plan()
     assert again.actions == []
     return offsets(partition)
 
@@ -147,7 +147,7 @@ def test_an_old_transaction_index_does_not_outlive_its_segment(tmp_path: Path) -
 
 
 def test_several_new_segments_come_in_descending_order(tmp_path: Path) -> None:
-    """As when a segment is split."""
+    """This happens when a segment is split."""
     made = exchange(tmp_path)
     low, high = made.bases[1], made.bases[2]
     for kind in ("log", "index", "timeindex"):
@@ -182,11 +182,11 @@ def test_a_power_cut_at_every_moment(tmp_path: Path, which: str) -> None:
         found = recovered(root / "t-0")
         assert found == sorted(set(found)), state.how
         assert after <= set(found) <= before, (state.done, state.how)
-        # What a segment that became empty does not cover is not cleaned, whole segments of it.
+        # Only whole segments that became empty may be lost, as no new segment covers their offsets.
         lost = before - set(found)
         assert not lost or max(lost) == max(before - after) or which == "none"
         seen.add(frozenset(found))
-        # What was not committed stays, and has no say any more.
+        # Uncommitted files stay, but no longer count.
         assert not names(root / "t-0", [".swap"]) or names(root / "t-0", [".cleaned"])
         shutil.rmtree(root)
     assert {frozenset(before), frozenset(after)} <= seen
@@ -214,7 +214,7 @@ def test_a_reader_at_every_moment(tmp_path: Path, which: str) -> None:
 
 
 def failures(number: int, kinds: Sequence[str] = ()) -> Iterator[FailingCalls]:
-    """Calls of which the first fails, or the second, or …"""
+    """Yields calls of which the first fails, then the second, and so on."""
     for at in itertools.count():
         calls = FailingCalls(at, number, kinds)
         yield calls
@@ -265,8 +265,8 @@ def test_a_cleaned_segment_without_its_index_is_not_taken(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("count", [0, 2, 3])
 def test_discarding_stopped_in_the_middle(tmp_path: Path, count: int) -> None:
-    """`count` of the files are `.swap` already: with all of them it is the new segment or the
-    old."""
+    """The first `count` files already have the `.swap` suffix. With all of them the new segment
+    counts, else the old one."""
     (tmp_path / "root").mkdir()
     made = exchange(tmp_path / "root")
     base = made.bases[1]

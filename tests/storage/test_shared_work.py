@@ -1,4 +1,4 @@
-"""One thread works for all that wait."""
+"""Tests that one thread works for all that wait."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def test_those_that_wait_are_served_by_one_of_them() -> None:
     def work(number: int) -> None:
         begun.wait()
         asked[0] = max(asked[0], number)
-        with turns.turn(lambda: number <= done[0]) as is_mine:
+        with turns.acquire(lambda: number <= done[0]) as is_mine:
             if is_mine:
                 upto = asked[0]
                 time.sleep(0.02)
@@ -39,10 +39,10 @@ def test_a_turn_that_fails_is_over() -> None:
     turns = SingleFlight()
     for _ in range(2):
         try:
-            with turns.turn() as is_mine:
+            with turns.acquire() as is_mine:
                 assert is_mine
                 raise ValueError
         except ValueError:
             continue
-    with turns.turn() as is_mine:
+    with turns.acquire() as is_mine:
         assert is_mine

@@ -22,7 +22,7 @@ from kafkafs.storage.format.files import names
 from kafkafs.storage.format.files.checkpoints import format_clean_shutdown, format_offsets
 from kafkafs.storage.format.files.names import FileKind, TopicPartition, segment_file
 from kafkafs.storage.io.durable import TEMPORARY_SUFFIX, WritableDirFd, WritableFile
-from kafkafs.storage.log.load import log_loader as recovery
+from kafkafs.storage.log.load.log_loader import LogLoader
 from kafkafs.storage.log_dirs.log_dir import LogDir, PartitionDir
 
 from ..read.planning import refuse_within_log_dir
@@ -150,7 +150,7 @@ class NewLogDir:
             if entry.name.endswith(TEMPORARY_SUFFIX):
                 directory.remove(entry.name, missing_ok=True)
         engine = dirs.engine()
-        plan = recovery.plan(
+        plan = LogLoader(
             directory,
             recovery_point=0,
             start_offset=start_offset,
@@ -159,10 +159,10 @@ class NewLogDir:
             now_ms=time.time_ns() // 1_000_000,
             limits=engine.context.limits,
             expiration_ms=broker_config(engine.configs).producer_id_expiration_ms,
-        )
+        ).plan()
         if plan.faults:  # unexpected: only valid batches were written
             raise fresh(plan.faults[0])
-        recovery.apply(plan, directory)
+        plan.apply(directory)
         size = sum(segment.size for segment in plan.segments)
         return Settled(key, plan.start_offset, plan.end_offset, len(plan.segments), size)
 

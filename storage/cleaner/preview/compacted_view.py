@@ -56,6 +56,11 @@ class CompactedView:
     def segments(self) -> Segments:
         return self.view.segments
 
+    @property
+    def tail(self) -> Fault | None:
+        """Damage after the last whole batch, which a cleaning leaves alone."""
+        return self.view.tail
+
     def bound(self, isolation: Isolation) -> int:
         """Returns the offset where reading stops."""
         return self.view.bound(isolation)

@@ -50,9 +50,9 @@ class Appender:
         """Whether batches of at most `size` bytes in total fit into the active segment, assuming
         that their greatest timestamp is the present time if `is_recent`, else that of the
         segment. May be called during an append; the result is then unreliable."""
-        local, filling = self._local, self._filling()
+        local, fill = self._local, self._fill()
         time = local.clock.now_ms() if is_recent else local.active.largest_timestamp
-        return filling.take_all(
+        return fill.add_all(
             GroupRollParams(RollParams(size, self._log.end_offset, time), 1, size, time)
         )
 
@@ -61,9 +61,9 @@ class Appender:
     def _group(self) -> Group:
         local = self._local
         update = self._log.producers.begin_update()
-        return Group(self._filling(), update, local.end_offset, local.active.size)
+        return Group(self._fill(), update, local.end_offset, local.active.size)
 
-    def _filling(self) -> SegmentFill:
+    def _fill(self) -> SegmentFill:
         local = self._local
         return SegmentFill(local.active, local.config, local.clock.now_ms())
 
@@ -77,7 +77,7 @@ class Appender:
             self._note_epochs(admitted)
             load = load_of(admitted.table, request.origin)
             self._check_size(load.largest)
-            if group.filling.take_all(load):
+            if group.fill.add_all(load):
                 return self._take_in(group, request)
         except (StorageError, OSError) as error:
             request.fail(error)
@@ -145,13 +145,13 @@ class Appender:
         appends, table = weights(admitted.table, origin), admitted.table
         first = 0
         while first < len(appends):
-            filling = self._filling()
-            count = filling.take(appends[first:])
+            fill = self._fill()
+            count = fill.add_until_full(appends[first:])
             if count == 0:
                 self._log.roll(_first_offset(table[first]))
-                filling = self._filling()
-                filling.put(appends[first])
-                count = 1 + filling.take(appends[first + 1 :])
+                fill = self._fill()
+                fill.add(appends[first])
+                count = 1 + fill.add_until_full(appends[first + 1 :])
             if first == 0:
                 update = self._log.producers.begin_update()
                 duplicate = update.add(table, origin, marker_reader(admitted))
@@ -159,14 +159,14 @@ class Appender:
                     return _duplicate(duplicate, admitted)
             end = first + count
             piece = slice(first, end if end < len(appends) else None)
-            self._write_piece(admitted, origin, piece, filling.first_timestamp)
+            self._write_piece(admitted, origin, piece, fill.first_timestamp)
             first = end
         return LogAppendInfo(admitted.first_offset, admitted.last_offset, admitted.append_time)
 
     def _write_piece(
-        self, admitted: ValidationResult, origin: AppendOrigin, chosen: slice, first_timestamp: int
+        self, admitted: ValidationResult, origin: AppendOrigin, piece: slice, first_timestamp: int
     ) -> None:
-        table = admitted.table.select(chosen)
+        table = admitted.table.select(piece)
         update = self._log.producers.begin_update()
         update.add(table, origin, marker_reader(admitted))
         start = int(table.rows[0, b.POSITION])

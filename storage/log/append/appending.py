@@ -66,10 +66,10 @@ class Group:
     """
 
     def __init__(
-        self, filling: SegmentFill, update: ProducerAppendInfo, offset: int, position: int
+        self, fill: SegmentFill, update: ProducerAppendInfo, offset: int, position: int
     ) -> None:
         """`offset` and `position`: the log's end offset and the size of the segment's file."""
-        self.filling = filling
+        self.fill = fill
         self.update = update
         self.next_offset = offset
         self.buffers: list[Buffer] = []
@@ -96,7 +96,7 @@ class Group:
         if self.buffers:
             tables = [table.rows for table in self._tables]
             table = self._tables[0] if len(tables) == 1 else BatchTable(np.concatenate(tables))
-            first, aborted = self.filling.first_timestamp, self.update.aborted
+            first, aborted = self.fill.first_timestamp, self.update.aborted
             local.append(self.buffers, table, first, aborted, self.next_offset)
             self.update.commit()
 

@@ -68,10 +68,10 @@ def offline(path: str, error: Exception) -> LogDirOffline:
     `error`."""
     if isinstance(error, LogDirOffline):
         return error
-    return LogDirOffline(path, f"offline since {_told(error)}")
+    return LogDirOffline(path, f"offline since {_described(error)}")
 
 
-def _told(error: Exception) -> str:
+def _described(error: Exception) -> str:
     if isinstance(error, OSError) and error.filename:
         return f"{printable(str(error.filename))}: {error.strerror}"
     return str(error)

@@ -21,7 +21,7 @@ from ...segment.stored import StoredSegment
 from ...segment.txn_index import AbortedTxn
 from ..delete.deleted import DeletedFiles
 from ..delete.replacing import replace_files
-from ..load.loaded import LoadedLog, LoadedSegment
+from ..load.loaded import LoadedLogOffsets, LoadedSegment
 from ..state.snapshots import SnapshotFiles
 
 
@@ -62,7 +62,7 @@ class LocalLog:
     """
 
     def __init__(
-        self, directory: WritableDirFd, config: TopicConfig, clock: Clock, loaded: LoadedLog
+        self, directory: WritableDirFd, config: TopicConfig, clock: Clock, loaded: LoadedLogOffsets
     ) -> None:
         self.directory = directory
         self.config = config
@@ -77,7 +77,7 @@ class LocalLog:
         self._open(loaded)
         self._find_deleted(loaded)
 
-    def _open(self, loaded: LoadedLog) -> None:
+    def _open(self, loaded: LoadedLogOffsets) -> None:
         """Takes over the loaded segments. Those above the recovery point may come from a process
         that was killed, and may not be durable yet."""
         now = self.clock.now_ms()
@@ -95,7 +95,7 @@ class LocalLog:
             base = loaded.start_offset
             self.active = SegmentWriter.create(self.directory, base, self.config, now)
 
-    def _find_deleted(self, loaded: LoadedLog) -> None:
+    def _find_deleted(self, loaded: LoadedLogOffsets) -> None:
         """Registers earlier deleted segments that still exist."""
         for segment in loaded.deleted:
             base = segment.base_offset

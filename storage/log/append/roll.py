@@ -61,46 +61,46 @@ class SegmentFill:
         self._limit_ms = max_segment_ms(config) - segment.jitter_ms
         self._now_ms = now_ms
 
-    def take_all(self, load: GroupRollParams) -> bool:
+    def add_all(self, group: GroupRollParams) -> bool:
         """Adds all these appends if they fit into the segment; returns whether they do.
 
         Returns False if the answer would require inspecting each of them.
         """
-        first = self.first_timestamp if self._size else load.first_timestamp
-        is_young = self._size == 0 and load.appends == 1
+        first = self.first_timestamp if self._size else group.first_timestamp
+        is_young = self._size == 0 and group.appends == 1
         if (
-            self._size + load.whole.size > self._size_limit
-            or not (is_young or self._waited_ms(first, load.whole.max_timestamp) <= self._limit_ms)
-            or self._room < load.appends
-            or load.whole.last_offset > self._highest
+            self._size + group.whole.size > self._size_limit
+            or not (is_young or self._waited_ms(first, group.whole.max_timestamp) <= self._limit_ms)
+            or self._room < group.appends
+            or group.whole.last_offset > self._highest
         ):
             return False
-        self._size += load.whole.size
-        self._room -= load.appends
+        self._size += group.whole.size
+        self._room -= group.appends
         self.first_timestamp = first
         return True
 
-    def take(self, appends: Sequence[RollParams]) -> int:
+    def add_until_full(self, appends: Sequence[RollParams]) -> int:
         """Adds appends in order until the segment must be rolled; returns how many were added.
 
         If its indexes fill up meanwhile it may be fewer, but at least one if the first fits.
         """
         count = 0
         for append in appends:
-            if self._must_roll(append):
+            if self.should_roll(append):
                 break
-            self.put(append)
+            self.add(append)
             count += 1
         return count
 
-    def put(self, append: RollParams) -> None:
+    def add(self, append: RollParams) -> None:
         """Adds one append unconditionally, as the segment was created for it."""
         if self._size == 0:
             self.first_timestamp = append.max_timestamp
         self._size += append.size
         self._room -= 1
 
-    def _must_roll(self, append: RollParams) -> bool:
+    def should_roll(self, append: RollParams) -> bool:
         return (
             self._size + append.size > self._size_limit
             or (

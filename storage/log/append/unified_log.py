@@ -23,7 +23,7 @@ from ..delete import retention
 from ..delete.deletions import NEVER_MS, UNKNOWN_MS, Cause, DeletedRange, Deletions
 from ..delete.leftovers import find_leftovers
 from ..delete.retention import RetentionPlan, RetentionState, Rule
-from ..load.loaded import LoadedLog, LoadedSegment
+from ..load.loaded import LoadedLogOffsets, LoadedSegment
 from ..load.loading_segment import LoadingSegment
 from ..load.producer_rebuild import ProducerRebuild, Snapshots
 from ..state.epochs import LeaderEpochFile
@@ -56,7 +56,7 @@ class UnifiedLog:
     def __init__(
         self,
         local: LocalLog,
-        loaded: LoadedLog,
+        loaded: LoadedLogOffsets,
         leader_epoch: int | None,
         on_roll: Callable[[int], None],
     ) -> None:
@@ -72,7 +72,7 @@ class UnifiedLog:
         self.deletions = Deletions(local.directory.path)
         self._find_deleted(loaded)
 
-    def _find_deleted(self, loaded: LoadedLog) -> None:
+    def _find_deleted(self, loaded: LoadedLogOffsets) -> None:
         """Registers records deleted before the load that still exist."""
         start, lowest = self.start_offset, self.local.lowest_offset
         if loaded.finds_deleted and lowest < start:

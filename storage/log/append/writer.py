@@ -29,7 +29,7 @@ from ...format.records.validate import AppendOrigin, ValidationRules, validate_b
 from ...io.durable import SyncFailed, WritableDirFd
 from ..delete.deletions import Deletion
 from ..delete.retention import RetentionPlan, RetentionState
-from ..load.loaded import LoadedLog, LoadedSegment
+from ..load.loaded import LoadedLogOffsets, LoadedSegment
 from ..state.epochs import LeaderEpochFileCache
 from ..state.producer_state import ProducerStateEntry
 from ..state.producers import ProducerStateManager
@@ -63,7 +63,7 @@ class LogWriter:
         *,
         config: TopicConfig,
         clock: Clock,
-        loaded: LoadedLog,
+        loaded: LoadedLogOffsets,
         leader_epoch: int | None = None,
         on_failure: Callable[[LogDirOffline], None] | None = None,
         on_deleted: Callable[[bool], None] | None = None,
@@ -402,7 +402,7 @@ class LogWriter:
         """Returns the deletions from its front that can be undone, oldest first."""
         with self._lock:
             self._health.check()
-            return [self._told(each) for each in self._log.deleted(self._now(now_ms))]
+            return [self._deletion_of(each) for each in self._log.deleted(self._now(now_ms))]
 
     def undelete(self, offset: int | None = None, now_ms: int | None = None) -> list[Deletion]:
         """Restores what was deleted from `offset` on (None: all that still exists); returns what
@@ -413,9 +413,11 @@ class LogWriter:
         log start offset as it was.
         """
         with self._changing():
-            return [self._told(each) for each in self._log.undelete(offset, self._now(now_ms))]
+            return [
+                self._deletion_of(each) for each in self._log.undelete(offset, self._now(now_ms))
+            ]
 
-    def _told(self, deleted: WithSegments) -> Deletion:
+    def _deletion_of(self, deleted: WithSegments) -> Deletion:
         range_, segments = deleted
         return Deletion(
             self.topic,

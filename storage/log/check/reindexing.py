@@ -96,13 +96,13 @@ def _segment(directory: DirFd, facts: SegmentFacts, limits: ReadLimits) -> Loadi
 
 
 def stale_indexes(
-    directory: DirFd, base_offset: int, wanted: Mapping[FileKind, bytes]
+    directory: DirFd, base_offset: int, expected: Mapping[FileKind, bytes]
 ) -> Sequence[FileKind]:
-    """Returns the kinds of index whose files differ from `wanted`. A missing file is stale; a
+    """Returns the kinds of index whose files differ from `expected`. A missing file is stale; a
     missing `.txnindex` counts as empty."""
     names = {entry.name for entry in directory.list() if entry.is_file}
     stale = []
-    for kind, data in wanted.items():
+    for kind, data in expected.items():
         name = segment_file(base_offset, kind)
         if name not in names:
             if data or kind is not FileKind.TXNINDEX:

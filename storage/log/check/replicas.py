@@ -260,10 +260,10 @@ class Merging:
             return self._taken(FIRST if one.last < other.base else SECOND)
         if one.key == other.key:
             return self._taken(self._leader, is_common=True)
-        chosen = self._leader
+        kept = self._leader
         if one.count != other.count:
-            chosen = FIRST if one.count > other.count else SECOND
-        return self._taken(chosen, is_cleaned_otherwise=True)
+            kept = FIRST if one.count > other.count else SECOND
+        return self._taken(kept, is_cleaned_otherwise=True)
 
     def _taken(
         self, number: int, is_common: bool = False, is_cleaned_otherwise: bool = False

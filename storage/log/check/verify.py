@@ -171,11 +171,11 @@ class EpochCheck:
 
     @staticmethod
     def _compare(check: CheckedSegment, known: LeaderEpochFileCache, header: BatchHeader) -> None:
-        told = known.epoch_of(header.base_offset)
-        if told == header.leader_epoch:
-            told = known.epoch_of(header.last_offset)
-        if told != header.leader_epoch:
-            says = f"epoch {told}" if told >= 0 else "none"
+        recorded = known.epoch_of(header.base_offset)
+        if recorded == header.leader_epoch:
+            recorded = known.epoch_of(header.last_offset)
+        if recorded != header.leader_epoch:
+            says = f"epoch {recorded}" if recorded >= 0 else "none"
             what = f"leader epoch {header.leader_epoch}, {LEADER_EPOCH_FILE} says {says}"
             check.add_finding(header, what)
 

@@ -61,9 +61,9 @@ class AbortCheck:
                 about = f"entry of producer {entry.producer_id}, marker at {entry.last_offset}"
                 yield Finding(path, position, f"{about}: {what}")
             before = max(before, entry.last_offset)
-        told = {entry.last_offset for _, entry in entries} | self.without_records
+        recorded = {entry.last_offset for _, entry in entries} | self.without_records
         for offset, txn in self.aborted.items():
-            if offset not in told and check.faults == 0:
+            if offset not in recorded and check.faults == 0:
                 what = (
                     f"no entry for the transaction of producer {txn.producer_id}, aborted from "
                     f"offset {txn.first_offset} to {offset}"
@@ -163,11 +163,11 @@ class ProducerCheck:
             if what:
                 position = HEADER.size + number * ENTRY.size
                 self._find(offset, position, f"producer {entry.producer_id}: {what}")
-        told = {entry.producer_id for entry in entries}
+        recorded = {entry.producer_id for entry in entries}
         for txn in self._producers.open_transactions():
             state = self._producers.state(txn.producer_id)
             assert state is not None  # it has a transaction
-            if txn.producer_id not in told and state.last_offset >= self._start_offset:
+            if txn.producer_id not in recorded and state.last_offset >= self._start_offset:
                 what = f"its transaction, open since offset {txn.first_offset}, is missing"
                 self._find(offset, -1, f"producer {txn.producer_id}: {what}")
 

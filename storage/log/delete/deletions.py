@@ -138,16 +138,12 @@ class Deletions:
         """Iterates from the oldest."""
         return iter(self._ranges)
 
-    def choose(self, offset: int | None, start_offset: int) -> int:
+    def select_start(self, offset: int | None, start_offset: int) -> int:
         """Returns the start to restore for a log that begins at `start_offset`: `offset`, or the
         lowest possible one if it is None. Raises CannotUndelete if that is impossible."""
         if not self._ranges:
             raise CannotUndelete(self._path, self.why_none)
-        lowest = self._ranges[0].start
-        if offset is None or lowest <= offset < start_offset:
-            return lowest if offset is None else offset
-        there = f"only the offsets {lowest} to {start_offset - 1} can be"
-        raise CannotUndelete(self._path, f"not from offset {offset} on, {there}")
+        return select_start(self._path, offset, self._ranges[0].start, start_offset)
 
     def add(self, deleted: DeletedRange, epochs: LeaderEpochFileCache) -> None:
         """Records that the log start moved from `deleted.start` to `deleted.end`; `epochs` are the
@@ -198,3 +194,12 @@ class Deletions:
 def _is_one(last: DeletedRange, next_: DeletedRange) -> bool:
     part_ms = (next_.until_ms - next_.at_ms) // _PARTS
     return last.cause is next_.cause and 0 <= next_.at_ms - last.at_ms < part_ms
+
+
+def select_start(path: str, offset: int | None, lowest: int, end: int) -> int:
+    """Returns the start to restore in the partition at `path` if the offsets [`lowest`, `end`) were
+    deleted: `offset`, or `lowest` if it is None. Raises CannotUndelete if that is impossible."""
+    if offset is None or lowest <= offset < end:
+        return lowest if offset is None else offset
+    there = f"only the offsets {lowest} to {end - 1} can be"
+    raise CannotUndelete(path, f"not from offset {offset} on, {there}")

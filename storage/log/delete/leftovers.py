@@ -147,10 +147,10 @@ def set_aside_unfinished(directory: WritableDirFd, spared: Collection[int] = ())
 def remove(directory: WritableDirFd, leftovers: Sequence[Leftover]) -> None:
     """Removes leftovers durably. On an OSError the rest of them remain."""
     for kinds in _ORDER:
-        chosen = [each for each in leftovers if each.kind in kinds]
-        for each in chosen:
+        selected = [each for each in leftovers if each.kind in kinds]
+        for each in selected:
             directory.remove(each.name, missing_ok=True)
-        if chosen:
+        if selected:
             directory.sync()
 
 

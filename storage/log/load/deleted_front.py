@@ -86,11 +86,11 @@ class DeletedFrontFinder:
                 epochs = epochs.with_batches(table.select(table.column(b.MAGIC) > 1))
         if (rebuild.size, rebuild.next_offset) != (size, limit):
             return None
-        wanted = {FileKind.INDEX: rebuild.offsets, FileKind.TIMEINDEX: rebuild.times}
+        expected = {FileKind.INDEX: rebuild.offsets, FileKind.TIMEINDEX: rebuild.times}
         why = "rebuilt from its .log"
         writes = [
             WriteFile(_deleted(base, kind), data, why)
-            for kind, data in wanted.items()
+            for kind, data in expected.items()
             if not self._directory.open(_deleted(base, kind)).holds(data)
         ]
         return FoundDeleted(base, size, tuple(kinds)), epochs, writes

@@ -29,8 +29,9 @@ class FoundDeleted:
     kinds: tuple[FileKind, ...]
 
 
-class LoadedLog(Protocol):
-    """A loaded log; see `recovery.RecoveryPlan`. A new partition has no segments."""
+class LoadedLogOffsets(Protocol):
+    """The offsets of a loaded log, and its segments and state; see `log_loader.RecoveryPlan`. A new
+    partition has no segments."""
 
     @property
     def segments(self) -> Sequence[LoadedSegment]: ...

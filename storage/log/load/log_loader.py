@@ -85,53 +85,46 @@ class RecoveryPlan:
         """All actions in order."""
         return [action for stage in self.stages for action in stage]
 
+    def apply(self, directory: WritableDirFd) -> None:
+        """Changes the directory, which must be as it was when the plan was made.
 
-def apply(plan: RecoveryPlan, directory: WritableDirFd) -> None:
-    """Applies a plan; the directory must not have changed since the plan was made.
-
-    An OSError is passed on. Planning and applying are idempotent.
-    """
-    apply_stages(plan.stages, directory)
-
-
-def plan(
-    directory: DirFd,
-    recovery_point: int,
-    start_offset: int,
-    is_clean: bool,
-    config: TopicConfig,
-    now_ms: int,
-    limits: ReadLimits | None = None,
-    expiration_ms: int = EXPIRATION_MS,
-    finds_deleted: bool = False,
-) -> RecoveryPlan:
-    """Plans the load of the partition in `directory`. `recovery_point` and `start_offset` are the
-    log directory's checkpointed values (0 if absent); `is_clean`: its last shutdown was clean. If
-    `finds_deleted` is true and the log is not compacted, restorable segments deleted from the front
-    are searched for, which means reading them.
-
-    Raises SegmentGone if the directory no longer exists, and CorruptError if recovery is
-    impossible: a segment's file is not a regular one, or a `.log` has 2 GiB or more.
-    """
-    loader = LogLoader(directory, start_offset, config, limits or ReadLimits(), finds_deleted)
-    return loader.plan(recovery_point, is_clean, now_ms, expiration_ms)
+        An OSError is passed on. Planning and applying are idempotent.
+        """
+        apply_stages(self.stages, directory)
 
 
 class LogLoader:
-    """One partition during its load: the segments found so far and their state."""
+    """The load of one partition, which is planned once. Holds the segments found so far and their
+    state."""
 
     def __init__(
         self,
         directory: DirFd,
+        recovery_point: int,
         start_offset: int,
+        is_clean: bool,
         config: TopicConfig,
-        limits: ReadLimits,
-        finds_deleted: bool,
+        now_ms: int,
+        limits: ReadLimits | None = None,
+        expiration_ms: int = EXPIRATION_MS,
+        finds_deleted: bool = False,
     ) -> None:
+        """`recovery_point` and `start_offset` are the log directory's checkpointed values (0 if
+        absent); `is_clean`: its last shutdown was clean. If `finds_deleted` is true and the log is
+        not compacted, restorable segments deleted from the front are searched for, which means
+        reading them.
+
+        Raises SegmentGone if the directory no longer exists, and CorruptError if an entry with the
+        name of a segment's file is not a regular file.
+        """
         self._directory = directory
+        self._recovery_point = recovery_point
         self._start = start_offset
+        self._is_clean = is_clean
         self._config = config
-        self._limits = limits
+        self._now_ms = now_ms
+        self._limits = limits or ReadLimits()
+        self._expiration_ms = expiration_ms
         # A segment replaced by cleaning cannot be distinguished from one deleted later.
         self._finds_deleted = finds_deleted and "compact" not in config.cleanup_policy
         self._files = PartitionFiles(directory)
@@ -140,26 +133,30 @@ class LogLoader:
         self._faults: list[CorruptError] = []
         self._broken_epochs = ""  # why the file cannot be read
 
-    def plan(
-        self, recovery_point: int, is_clean: bool, now_ms: int, expiration_ms: int
-    ) -> RecoveryPlan:
+    def plan(self) -> RecoveryPlan:
+        """Plans the load. Only reads.
+
+        Raises SegmentGone if the directory no longer exists, and CorruptError if recovery is
+        impossible: a `.log` has 2 GiB or more.
+        """
         files = self._files
         self._deleted = files.deleted_segments() if self._finds_deleted else {}
         files.complete_swaps(self._next_offset)
         files.retire_orphans()
         files.next_stage()
         self._snapshots = Snapshots(files.live(FileKind.SNAPSHOT), self._read_snapshot)
-        self._rebuild = ProducerRebuild(self._snapshots, self._start, expiration_ms, now_ms)
+        self._rebuild = ProducerRebuild(
+            self._snapshots, self._start, self._expiration_ms, self._now_ms
+        )
         self._epochs = self._old_epochs = self._read_epochs()
         self._load_segments()
-        found = self._recover(recovery_point, is_clean)
+        found = self._recover()
         end = self._start if found is None else found
-        if not is_clean or found is None:
+        recovery_point = end
+        if not self._is_clean or found is None:
             # Scanned data may not be durable: the writer's next flush takes care of that.
-            recovery_point = min(recovery_point, end)
-        else:
-            recovery_point = end
-        return self._finished(recovery_point, end, is_clean)
+            recovery_point = min(self._recovery_point, end)
+        return self._finished(recovery_point, end)
 
     # The segments
 
@@ -201,13 +198,13 @@ class LogLoader:
             return "its .txnindex does not end with a whole entry"
         return ""
 
-    def _recover(self, recovery_point: int, is_clean: bool) -> int | None:
+    def _recover(self) -> int | None:
         """Recovers data that may not be durable. Returns the log end offset; None if there is no
         segment, or none can be kept."""
         if not self._segments:
             return None
-        if not is_clean:
-            self._recover_from(recovery_point, "it may not have been durable at the crash")
+        if not self._is_clean:
+            self._recover_from(self._recovery_point, "it may not have been durable at the crash")
         last = self._segments[-1]
         end = last.find_end()
         if not end.is_whole:
@@ -312,14 +309,14 @@ class LogLoader:
     def _next_offset(self, log: str, index: str, base: int) -> int:
         return self._segment(base, log, index, MAX_OFFSET).find_end().next_offset
 
-    def _finished(self, recovery_point: int, end: int, is_clean: bool) -> RecoveryPlan:
+    def _finished(self, recovery_point: int, end: int) -> RecoveryPlan:
         bases = [segment.base_offset for segment in self._segments] or [self._start]
         start = max(self._start, bases[0])
         front = self._deleted_front(bases[0])
         epochs = self._epochs_at(end)
         self._snapshots.drop_strays(bases)
         rebuild = replace(self._rebuild, log_start=start)
-        producers = rebuild.at(end, self._segments, is_clean).producers
+        producers = rebuild.at(end, self._segments, self._is_clean).producers
         why = self._broken_epochs or f"the epochs of a log that ends at {end}"
         is_changed = bool(self._broken_epochs) or epochs != self._old_epochs
         steps = RecoverySteps(self._files)

@@ -175,8 +175,8 @@ class ProducerRebuild:
                 loaded.take_snapshot()
             for table in segment.tables(producers.map_end_offset):
                 last_offsets = table.column(b.LAST_OFFSET)
-                chosen = (last_offsets >= producers.map_end_offset) & (last_offsets < end)
-                replayed = table.select(chosen & (table.column(b.MAGIC) > 1))
+                in_range = (last_offsets >= producers.map_end_offset) & (last_offsets < end)
+                replayed = table.select(in_range & (table.column(b.MAGIC) > 1))
                 producers.replay(replayed, segment.read_marker)
 
 

@@ -16,7 +16,7 @@ from ...format.files.snapshot import parse_producer_snapshot
 from ...format.layout import MAX_OFFSET
 from ...format.records import batch as b
 from ...format.records.batch import BatchHeader, BatchTable
-from ...io.disk import DirFd
+from ...io.disk import DirFd, NoFile
 from ...segment.extent import Extent, Fault
 from ...segment.salvage import is_intact, read_checksum_error
 from ...segment.segment import Segment
@@ -155,7 +155,11 @@ def _taken(tail: Tail, table: BatchTable, extent: Extent) -> Tail:
 
 
 def settled_fault(tail: Tail, segment: Segment) -> Fault | None:
-    """Returns the fault after the last batch, unless a broker may be writing there."""
-    if tail.fault is None or abs(time.time_ns() - segment.mtime_ns) < _SETTLED_NS:
+    """Returns the fault after the last batch, unless a broker may be writing there. No broker
+    writes to what is not a regular file."""
+    if tail.fault is None:
+        return None
+    may_be_written = abs(time.time_ns() - segment.mtime_ns) < _SETTLED_NS
+    if may_be_written and not isinstance(segment.files.log(), NoFile):
         return None
     return tail.fault
