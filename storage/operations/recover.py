@@ -14,8 +14,7 @@ from ..config.kafka import broker_config
 from ..errors import CorruptError, SegmentGone
 from ..format.files.names import TopicPartition
 from ..io.retry import retry_if_gone
-from ..log.load import log_loader
-from ..log.load.log_loader import RecoveryPlan
+from ..log.load.log_loader import LogLoader, RecoveryPlan
 from ..log_dirs.engine import Engine
 from .request import SILENT, PartitionFailed, PartitionsRequest, Progress, per_partition, present_ms
 
@@ -114,7 +113,7 @@ def plan_for(
     `is_clean` is None, the directory's own state is used."""
     found = engine.partition_dir(topic, partition)
     log_dir = found.log_dir
-    return log_loader.plan(
+    loader = LogLoader(
         found.directory,
         log_dir.recovery_points.get((topic, partition), 0),
         log_dir.log_start_offsets.get((topic, partition), 0),
@@ -124,3 +123,4 @@ def plan_for(
         engine.context.limits,
         broker_config(engine.configs).producer_id_expiration_ms,
     )
+    return loader.plan()
