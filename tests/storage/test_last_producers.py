@@ -1,4 +1,4 @@
-"""The producers of a partition that is only read, against the snapshots of real brokers."""
+"""Compares the producers of a partition opened read-only with real brokers' snapshots."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from kafkafs.storage.log.state.producer_state import ProducerStateEntry
 from kafkafs.storage.log_dirs.engine import Engine
 
 CORPUS = "kafka43-clean"
-# Partitions with several producers; `txn` has transactions, `txn-open` one that is open.
+# Partitions with several producers; `txn` has transactions, `txn-open` has an open one.
 PARTITIONS = ["idem-0", "txn-0", "txn-open-0", "codec-zstd-0", "orders-1"]
 
 
 def at_the_end(directory: Path) -> dict[int, ProducerStateEntry]:
-    """What the broker wrote of its producers when it stopped."""
+    """Returns the producer state that the broker wrote when it stopped."""
     newest = max(directory.glob("*.snapshot"))
     states = map(ProducerStateEntry.from_snapshot, parse_producer_snapshot(newest.read_bytes()))
     return {state.producer_id: state for state in states}
@@ -35,7 +35,7 @@ def found(log_dir: Path, name: str, now_ms: int = 0) -> dict[int, ProducerStateE
 
 @pytest.fixture
 def copied(corpus: Callable[[str], Path], tmp_path: Path) -> Callable[[str], Path]:
-    """`copied(name)` is a log directory of the test's own with one partition of the corpus."""
+    """Returns `copied(name)`, which makes a log directory with one partition of the corpus."""
 
     def copy(name: str) -> Path:
         shutil.copytree(corpus(CORPUS) / name, tmp_path / name)
@@ -50,7 +50,7 @@ def copied(corpus: Callable[[str], Path], tmp_path: Path) -> Callable[[str], Pat
 def test_as_the_broker_left_them(
     copied: Callable[[str], Path], name: str, snapshots_left: int | None
 ) -> None:
-    """By the newest snapshot; by the batches behind an older one; by all batches."""
+    """Uses the newest snapshot, an older one and the batches after it, or all batches."""
     log_dir = copied(name)
     expected = at_the_end(log_dir / name)
     snapshots = sorted((log_dir / name).glob("*.snapshot"))
@@ -59,7 +59,7 @@ def test_as_the_broker_left_them(
     states = found(log_dir, name)
     assert states.keys() == expected.keys()
     for producer_id, state in expected.items():
-        # a snapshot keeps of a producer's batches only the last
+        # a snapshot retains only the last batch of each producer
         assert states[producer_id]._replace(batches=states[producer_id].batches[-1:]) == state
 
 

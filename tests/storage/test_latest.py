@@ -1,4 +1,4 @@
-"""The latest record of a key and the keys that have one, against a model: whatever the log does."""
+"""Compares the latest record of each key, and the list of keys, with a model, on changing logs."""
 
 from __future__ import annotations
 
@@ -34,23 +34,23 @@ from tests.kernel_forms import in_use, uncompiled
 from tests.reading import UNCOMMITTED
 
 Value = bytes | None
-Rows = list[tuple[Value, Value]]  # key and value of records, by their offset
+Rows = list[tuple[Value, Value]]  # key and value by offset
 KEYS = [None, b"", b"a", b"b", b"c", b"key", b"\xff\x00/", b"k" * 300]
 SEGMENT_BYTES = 2000
-#: Memory that does for listing some dozen keys. With room for one key at a time it does not in one
-#: of a hundred runs: two of 40 keys then share the smallest class of hashes there is.
+#: Memory for listing some dozen keys. Memory for one key at a time fails in one of a hundred runs:
+#: two of 40 keys then share the smallest class of hashes.
 LISTS = 5 * SLOT_BYTES
 
 
 def appended(log: LogWriter, rows: Rows, together: int = 5, timestamp: int = writing.NOW) -> None:
-    """`together`: records in a batch."""
+    """Appends records in batches of `together`."""
     records = [SimpleRecord(timestamp, key, value) for key, value in rows]
     for low in range(0, len(records), together):
         log.append(bytearray(build_batch(records[low : low + together])))
 
 
 def expected(rows: Rows, start: int = 0) -> dict[bytes, tuple[int, Value]]:
-    """Offset and value of the latest record of each key."""
+    """Returns the offset and value of the latest record of each key."""
     return {
         key: (offset, value)
         for offset, (key, value) in enumerate(rows)
@@ -86,7 +86,7 @@ def check(records: LatestRecords, log: Log, rows: Rows, start: int = 0) -> None:
     asked = [key for key in KEYS if key is not None] + [b"never"]
     assert answered(records, log, asked) == truth
     if records._cache_bytes < LISTS:
-        return  # no memory to list keys in
+        return  # not enough memory to list keys
     assert live_offsets(records, log) == sorted(
         offset for offset, value in truth.values() if value is not None
     )
@@ -99,12 +99,12 @@ ROWS = st.lists(
     max_size=30,
 )
 STEPS = st.lists(st.tuples(st.integers(APPEND, LOOK), st.integers(0, 60), ROWS), max_size=12)
-#: For one key, a few, and all.
+#: Memory for one key, a few, and all.
 MEMORIES = st.sampled_from([0, LISTS, 12 * SLOT_BYTES, 1 << 20])
 
 
 class ChangingLog:
-    """A log that is written, and read by somebody else; `rows` is what should be in it."""
+    """A log that changes while a reader follows it; `rows` is what it should hold."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -130,13 +130,13 @@ class ChangingLog:
             self._replace_segment(number)
 
     def _pass_time(self) -> None:
-        """A log that was cut and filled to the same size is seen to be another by its time, whose
-        clock ticks more slowly than this test."""
+        """Sets the newest file's mtime. A log that was truncated and refilled to the same size is
+        recognized by its mtime, whose clock is coarser than this test."""
         newest = max(self._path.glob("*.log"))
         os.utime(newest, ns=(self._steps, self._steps))
 
     def _replace_segment(self, number: int) -> None:
-        """Another file of the same bytes in its place."""
+        """Replaces a segment's file by a copy with the same bytes."""
         files = sorted(self._path.glob("*.log"))[:-1]
         if files:
             copy = self._path / "copy"
@@ -161,7 +161,7 @@ def test_whatever_happens_to_a_log_the_answers_are_the_models(
 
 @pytest.fixture
 def written(tmp_path: Path) -> tuple[Log, Rows]:
-    """A partition of some segments with 3,000 records of 700 keys, and what is in it."""
+    """Writes several segments with 3,000 records of 700 keys; returns the log and the records."""
     chosen = random.Random(11)
     rows: Rows = [
         (b"key-%d" % chosen.randrange(700), None if chosen.random() < 0.2 else b"%d" % at)
@@ -185,7 +185,7 @@ def test_more_keys_than_memory_take_more_reading_and_give_the_same(
     keys = [*list(truth)[::7], b"key-", b"none"]
     assert answered(records, log, keys) == {key: truth[key] for key in keys if key in truth}
     if slots < 100:
-        return  # more passes than a quick test has time for
+        return  # more passes than a quick test can afford
     assert live_offsets(records, log) == sorted(
         offset for offset, value in truth.values() if value is not None
     )
@@ -235,7 +235,7 @@ def test_of_a_log_that_grew_only_what_came_is_read(
 def test_a_hash_that_two_keys_share_misleads_nobody(
     written: tuple[Log, Rows], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The map says of every key that it is at offset 5."""
+    """The map returns offset 2999, that of the last record, for every key."""
     log, rows = written
     truth = expected(rows)
     monkeypatch.setattr(OffsetMap, "get_key", lambda self, key: len(rows) - 1)

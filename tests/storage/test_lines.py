@@ -1,4 +1,4 @@
-"""Records as lines: values and keys byte for byte, and JSON that loses nothing."""
+"""Tests records as lines: keys and values byte for byte, and lossless JSON."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def columns_of(data: bytes) -> Columns:
 
 
 def as_json(data: bytes | None) -> Any:
-    """Bytes as the schema has them in JSON."""
+    """Represents bytes as the JSON schema does."""
     if data is None:
         return None
     try:
@@ -71,7 +71,7 @@ def test_a_json_line_holds_the_whole_record(batch: tuple[bytes, list[SimpleRecor
         assert (line["topic"], line["partition"]) == ("t", 3)
         assert (line["offset"], line["timestamp"]) == (record.offset, record.timestamp)
         assert line["timestampType"] == kind
-        # A name that is not UTF-8 is base64 here, where nothing may be lost.
+        # A name that is not UTF-8 is base64 here, as nothing may be lost.
         in_bytes = [name.encode() if isinstance(name, str) else name for name in raw]
         assert [header["key"] for header in line["headers"]] == [as_json(n) for n in in_bytes]
         values = [as_json(value) for _, value in record.headers]
@@ -123,7 +123,7 @@ STRETCHES = st.tuples(
 @example([('"', 128), ("é", 1)], b"")
 @example([("x", 127), ("é", 70), ('"', 200)], b"")
 def test_stretches_of_any_kind_and_length(stretches: list[tuple[str, int]], end: bytes) -> None:
-    """The kernel looks at a string by the block, and does other things with each kind."""
+    """The kernel processes strings by the block and treats each kind differently."""
     data = "".join(text * times for text, times in stretches).encode() + end
     [line] = lines(columns_of(build_batch([SimpleRecord(1, data[::-1], data)])))
     assert line["value"] == as_json(data)

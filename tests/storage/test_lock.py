@@ -1,4 +1,4 @@
-"""The lock on a log directory, against other processes and against this one."""
+"""Tests the lock on a log directory, against other processes and within this one."""
 
 from __future__ import annotations
 
@@ -39,8 +39,7 @@ else:
 
 @contextmanager
 def held_elsewhere(path: Path) -> Iterator[int]:
-    """Another process has a lock on the file `path`, as Java's FileChannel.tryLock takes it; its
-    id."""
+    """Locks `path` in another process, as Java's FileChannel.tryLock does; yields its pid."""
     with subprocess.Popen(
         [sys.executable, "-c", HOLD, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as process:
@@ -50,7 +49,7 @@ def held_elsewhere(path: Path) -> Iterator[int]:
 
 
 def tried_elsewhere(path: Path) -> str:
-    """What another process that wants the lock of the directory `path` says."""
+    """Returns what another process prints that tries to lock the directory `path`."""
     done = subprocess.run(
         [sys.executable, "-c", TRY, path], check=True, capture_output=True, text=True
     )
@@ -78,7 +77,7 @@ def test_a_broker_s_lock_is_respected(tmp_path: Path) -> None:
 
 
 def test_the_error_of_a_refusal_holds_no_descriptor(tmp_path: Path) -> None:
-    """Whenever that were closed, it would release the lock taken since."""
+    """Closing such a descriptor later would release a lock acquired in the meantime."""
     with held_elsewhere(tmp_path / ".lock"):
         with pytest.raises(LogDirLocked) as caught:
             DirectoryLock(WritableDirFd(tmp_path))
@@ -110,7 +109,7 @@ def test_releasing_twice_takes_nothing_from_the_next_holder(tmp_path: Path) -> N
 def test_a_lock_file_that_is_removed_meanwhile_is_taken_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its holder released it between our opening and our locking."""
+    """Its holder released it between our open and our lock."""
     opened: list[WritableFile] = []
 
     def writable(self: WritableDirFd, name: str, create: bool = False) -> WritableFile:
@@ -152,5 +151,5 @@ def test_who_holds_a_directory_can_be_asked_without_a_trace(tmp_path: Path) -> N
             [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True
         )
         assert int(done.stdout) == os.getpid()
-    (tmp_path / ".lock").touch()  # of a process that was killed
+    (tmp_path / ".lock").touch()  # left by a killed process
     assert who_holds(directory) == 0

@@ -1,4 +1,4 @@
-"""A partition while a broker changes it: appends, rolls, deletions, replacements, truncation."""
+"""Tests a partition that a broker changes: appends, rolls, deletions, replacements, truncation."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ FOUR = TopicSettings(segment_bytes=4 * SIZE, index_interval_bytes=0)
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
-    """Twenty records in segments of eight: 0, 8 and 16."""
+    """Writes twenty records in segments of eight: 0, 8 and 16."""
     write_partition(tmp_path / "p-0", [batch(base) for base in range(0, 20, 2)], FOUR)
     return tmp_path / "p-0"
 
@@ -54,14 +54,14 @@ def offsets(view: View) -> list[int]:
     return [record.offset for record in read(view)]
 
 
-# -- growing ------------------------------------------------------------------------------------
+# -- appends ------------------------------------------------------------------------------------
 
 
 def test_the_same_view_while_nothing_changes(directory: Path) -> None:
     log = open_log(directory)
     view = log.view()
     assert log.view() is view
-    time.sleep(0.06)  # past the time in which the directory's stamp is not trusted
+    time.sleep(0.06)  # until the directory's mtime is old enough to be trusted
     assert log.view() is log.view() is view
 
 
@@ -140,11 +140,11 @@ def test_a_growing_log_is_not_walked_again(directory: Path) -> None:
     assert offsets(log.view()) == list(range(400))
 
 
-# -- shrinking ----------------------------------------------------------------------------------
+# -- deletions ----------------------------------------------------------------------------------
 
 
 def delete(directory: Path, base: int) -> None:
-    """As Kafka does it: renamed at once, removed later."""
+    """Deletes a segment as Kafka does: renamed at once, removed later."""
     for suffix in (".log", ".index", ".timeindex"):
         path = log_file(directory, base, suffix)
         path.rename(path.with_name(path.name + ".deleted"))
@@ -159,12 +159,12 @@ def test_retention_takes_segments_from_the_front(directory: Path) -> None:
     assert (after.start_offset, after.end_offset) == (8, 20)
     assert offsets(after) == list(range(8, 20))
     assert find(after, 3) is None
-    # The old view's files are still open, and will be while there is room for them.
+    # The old view's files stay open as long as the pool has space for them.
     assert offsets(before) == list(range(20))
 
 
 def test_a_pinned_view_stays_readable_after_deletion(directory: Path) -> None:
-    """Also when the pool of open files has long forgotten its files."""
+    """This holds even after the pool of open files has closed its files."""
     log = open_log(directory, limits=ReadLimits(open_files=1, cache_bytes=0))
     pinned = log.view()
     pinned.pin()
@@ -226,7 +226,7 @@ def test_a_partition_that_is_deleted_and_made_again(directory: Path) -> None:
 
 
 def test_a_partition_that_is_made_again_between_two_looks(directory: Path) -> None:
-    """Its directory was held open, and another has its name now."""
+    """Its directory was held open, and its name now belongs to another one."""
     log = open_log(directory)
     assert len(offsets(log.view())) == 20
     directory.rename(directory.with_name("p-0.0123456789abcdef0123456789abcdef-delete"))
@@ -234,7 +234,7 @@ def test_a_partition_that_is_made_again_between_two_looks(directory: Path) -> No
     assert [record.value for record in read(log.view())] == [b"new", b"new"]
 
 
-# -- truncation, as a follower does it ----------------------------------------------------------
+# -- truncation by a follower -------------------------------------------------------------------
 
 
 def test_a_log_that_was_cut_is_shorter(directory: Path) -> None:
@@ -248,7 +248,7 @@ def test_a_log_that_was_cut_is_shorter(directory: Path) -> None:
 
 @pytest.mark.parametrize("more", [0, 1, 5])
 def test_a_log_that_was_cut_and_written_anew_holds_what_is_new(directory: Path, more: int) -> None:
-    """Not shorter than before, perhaps of the very same length: what was there counts no more."""
+    """It is not shorter than before, perhaps of the same length, but the old content is void."""
     log = open_log(directory)
     old = log.view()
     assert [find(old, offset) is not None for offset in (18, 19)] == [True, True]
@@ -280,7 +280,7 @@ def test_segments_cut_off_at_the_end_and_one_written_anew(directory: Path) -> No
 
 
 def compacted(bases: Iterator[int] | list[int]) -> bytes:
-    """Batches that lost their first record."""
+    """Returns batches that lost their first record."""
     return b"".join(
         build_batch(
             [SimpleRecord(101 + base, None, b"kept", offset=base + 1)],
@@ -294,7 +294,7 @@ ODD = [*range(1, 16, 2), 16, 17, 18, 19]
 
 
 def swap_in(directory: Path) -> Iterator[str]:
-    """Replaces the segments 0 and 8 by one, a step of the cleaner's at a time."""
+    """Replaces the segments 0 and 8 by one, one step of the cleaner at a time."""
     cleaned = log_file(directory, 0, ".log.cleaned")
     cleaned.write_bytes(compacted([0, 2, 4]))
     yield "half written"
@@ -340,14 +340,14 @@ def test_a_swap_without_an_original(directory: Path) -> None:
 
 
 def test_swaps_do_not_count_while_the_cleaner_is_not_done(directory: Path) -> None:
-    """A segment is being split: one part is complete, the first is not."""
+    """A segment is being split: the second part is complete, the first is not."""
     log_file(directory, 12, ".log.swap").write_bytes(compacted([12, 14]))
     log_file(directory, 8, ".log.cleaned").write_bytes(compacted([8]))
     assert offsets(open_view(directory)) == list(range(20))
 
 
 def test_a_swap_does_not_count_while_one_of_its_indexes_is_cleaned(directory: Path) -> None:
-    """The files of a segment are renamed one by one, the log first, and newer segments before."""
+    """A segment's files are renamed one by one, the log first, newer segments before older ones."""
     log_file(directory, 22, ".log.swap").write_bytes(batch(22))
     log_file(directory, 20, ".log.swap").write_bytes(batch(20))
     index = log_file(directory, 20, ".index.cleaned")
@@ -355,7 +355,7 @@ def test_a_swap_does_not_count_while_one_of_its_indexes_is_cleaned(directory: Pa
     assert offsets(open_view(directory)) == list(range(20))
     index.unlink()
     assert offsets(open_view(directory)) == list(range(24))
-    log_file(directory, 20).write_bytes(b"")  # the active segment, whose place they take
+    log_file(directory, 20).write_bytes(b"")  # the active segment, which they replace
     assert offsets(open_view(directory)) == list(range(24))
 
 
@@ -385,11 +385,11 @@ def test_leftovers_are_not_data(directory: Path) -> None:
     assert offsets(view) == list(range(20))
 
 
-# -- what is no file ----------------------------------------------------------------------------
+# -- segments that are not regular files --------------------------------------------------------
 
 
 def kept_and_lost(view: View) -> tuple[list[int], list[Damage]]:
-    """The offsets that a scan gives, and the damage that it meets."""
+    """Returns the offsets that a scan yields, and the damage that it reports."""
     kept: list[int] = []
     lost: list[Damage] = []
     for part in view.scan():
@@ -405,7 +405,7 @@ def kept_and_lost(view: View) -> tuple[list[int], list[Damage]]:
 def test_what_has_the_name_of_a_segment_and_is_no_file(
     directory: Path, kind: str, base: int
 ) -> None:
-    """It is damage, and neither hangs nor leads out of the directory."""
+    """It counts as damage; opening it neither blocks nor leaves the directory."""
     path = log_file(directory, base)
     path.unlink(missing_ok=True)
     outside = directory.parent / "outside"
@@ -425,7 +425,7 @@ def test_what_has_the_name_of_a_segment_and_is_no_file(
     assert str(error) == f"{path}: a {word}, not a regular file"
     lost = kept_and_lost(view)[1]
     assert {(part.first_offset, str(part.error)) for part in lost} <= {(base, str(error))}
-    assert lost or base > 8  # of the last one it is not known yet whether it is being written
+    assert lost or base > 8  # the last segment may still be being written
 
 
 def test_a_segment_that_becomes_a_fifo_between_two_looks(directory: Path) -> None:
@@ -481,7 +481,7 @@ def test_many_threads_read_one_view_and_look_for_new_ones(directory: Path) -> No
                     found = view.find(offset)
                     assert found.value == b"%04d" % offset
                 assert view.offset_for_time(110) == 10
-        except BaseException as error:  # handed to the test's own thread
+        except BaseException as error:  # reported by the test's own thread
             failures.append(error)
             raise
 

@@ -1,4 +1,4 @@
-"""Log directories: what they hold, what is wrong with them, and what is none."""
+"""Tests log directories: their contents, their faults, and directories that are none."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ UUID = "6a08f8af448249df8321444637a2de96"
 
 
 def make(path: Path, *partitions: str, meta: str = META) -> Path:
-    """A log directory as a broker sets it up, old enough for its listing to be believed."""
+    """Makes a log directory as a broker does, old enough for its listing to be trusted."""
     path.mkdir(exist_ok=True)
     (path / "meta.properties").write_text(meta)
     for name in CHECKPOINTS:
@@ -55,7 +55,7 @@ def test_a_brokers_directory_has_its_partitions_and_no_problems(
     ids = answers.topic_ids(name)
     for partition in log_dirs.partitions().values():
         if partition.topic != "__cluster_metadata":
-            assert partition.topic_id() in (ids[partition.topic], "")  # 2.8 wrote no files
+            assert partition.topic_id() in (ids[partition.topic], "")  # 2.8 wrote no such files
 
 
 def test_what_a_broker_left_in_the_small_files(corpus: Callable[[str], Path]) -> None:
@@ -253,7 +253,7 @@ class TestWhatIsNoLogDirectory:
         )
 
     def test_backups_of_several_days(self, tmp_path: Path) -> None:
-        """They have the same partitions, and are no log.dirs of one broker."""
+        """They have the same partitions, so they cannot be the log.dirs of one broker."""
         one = make(tmp_path / "monday", "t-0")
         make(tmp_path / "tuesday", "t-0")
         with pytest.raises(LogDirError, match=f"; give one of them, as in `kafkafs ls {one}`$"):

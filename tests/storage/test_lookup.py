@@ -1,4 +1,4 @@
-"""Lookups by offset and time: right whatever the indexes say, quick when they tell the truth."""
+"""Tests lookups by offset and time: always right, and fast if the indexes are intact."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ Written = tuple[bytes, list[SimpleRecord]]
 
 @st.composite
 def partitions(draw: st.DrawFn) -> tuple[list[Written], TopicSettings]:
-    """Batches of any magic in one log, timestamps in no order, and settings that make it several
-    segments with index entries."""
+    """Draws batches of any magic in one log, with timestamps in no order, and settings that give
+    several segments with index entries."""
     offset = draw(st.integers(0, 1 << 33))
     batches: list[Written] = []
     for _ in range(draw(st.integers(1, 12))):
@@ -97,7 +97,7 @@ def test_nothing_below_the_log_start_is_found(
 
 
 def one_record_batches(timestamps: Sequence[int], value: bytes = b"v") -> list[Written]:
-    """A batch of one record for each timestamp, at offsets from 0."""
+    """Makes a batch of one record for each timestamp, at offsets from 0."""
     written_ones: list[Written] = []
     for offset, timestamp in enumerate(timestamps):
         records = [SimpleRecord(timestamp, None, value, offset=offset)]
@@ -147,7 +147,7 @@ def lying_time_index(directory: Path, entries: Sequence[tuple[int, int]]) -> Non
 
 
 def test_a_time_index_without_the_spike_that_it_should_have(tmp_path: Path) -> None:
-    """Each of its entries is true of its batch, only not of all before: the worst kind of lie."""
+    """Each entry holds for its own batch but not for all before it: the worst kind of error."""
     directory = tmp_path / "p-0"
     records = write(directory, one_record_batches([10, 9999, 20, 30, 40]), DENSE)
     lying_time_index(directory, [(10, 0), (20, 2), (30, 3), (40, 4)])
@@ -201,7 +201,7 @@ def test_leading_segments_that_the_cleaner_emptied(tmp_path: Path) -> None:
 
 
 def test_gaps_of_compaction_are_no_records_and_no_damage(tmp_path: Path) -> None:
-    """Batches that keep their last offset and lost records, or all of them."""
+    """Compacted batches retain their last offset after losing some or all records."""
     records = [SimpleRecord(50, b"a", b"1", offset=3), SimpleRecord(60, b"b", b"2", offset=6)]
     empty = BatchFields(base_offset=10, last_offset=14, max_timestamp=99)
     later = [SimpleRecord(70, b"c", b"3", offset=20)]

@@ -1,4 +1,4 @@
-"""Small appends of records, put together before they are encoded."""
+"""Tests that small appends of records are merged before they are encoded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Messages by their schemas. That these are Kafka's is for tests/broker/test_messages.py."""
+"""Tests messages by their schemas; tests/broker/test_messages.py verifies the schemas themselves.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +68,7 @@ def test_the_encoding_with_tags() -> None:
     known = b"\x00\x02\xff\xff" + b"\x04\x02" + compact(b"n")
     data = compact(b"a") + b"\x02" + struct.pack(">i", 9) + b"\x02" + part + inner
     found = thing().read(data + b"\x03" + known + b"\x09\x03abc", 3)
-    assert list(found) == ["name", "sizes", "parts", "inner", "note"]  # level has its default
+    assert list(found) == ["name", "sizes", "parts", "inner", "note"]  # level has its default value
     assert found["parts"] == [{"id": "AAECAwQFBgcICQoLDA0ODw", "ratio": 0.5}]
     assert found["note"] == "n"
     assert thing().read(compact(b"a") + b"\x01\xff\x01\x00\x02\x00\x03", 2)["level"] == 3
@@ -183,7 +184,7 @@ def test_what_a_coordinator_s_topic_does_not_say() -> None:
 
 
 def member(subscription: bytes) -> bytes:
-    """A classic group with one member."""
+    """Returns the metadata of a classic group with one member."""
     data = struct.pack(">h", 3) + text("consumer") + struct.pack(">i", 1) + 2 * b"\xff\xff"
     data += struct.pack(">qi", 7, 1) + text("m") + b"\xff\xff" + text("c") + text("/h")
     data += struct.pack(">iii", 1, 2, len(subscription)) + subscription
@@ -196,7 +197,7 @@ def test_what_consumers_tell_each_other() -> None:
     topics = struct.pack(">hi", 0, 1) + text("orders") + struct.pack(">i", -1)
     for subscription, shown in (
         (topics, {"topics": ["orders"], "userData": None}),
-        (topics[:-1], base64.b64encode(topics[:-1]).decode()),  # it cannot be read: it stays bytes
+        (topics[:-1], base64.b64encode(topics[:-1]).decode()),  # unreadable, so it stays bytes
     ):
         _, payload = decode(0, group, member(subscription))
         assert payload is not None

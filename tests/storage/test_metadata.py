@@ -1,4 +1,4 @@
-"""Single records of the metadata log, and what a sequence of them adds up to."""
+"""Tests single records of the metadata log, and the image that a sequence of them yields."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def replay(*records: MetadataRecord) -> dict[str, tuple[str, set[int], dict[str,
 
 def test_topics_partitions_and_settings_add_up() -> None:
     assert replay(
-        config("1"),  # older brokers write a new topic's settings first
+        config("1"),  # older brokers write a new topic's configs first
         TopicRecord("t", "ID1"),
         PartitionRecord("ID1", 0, (1,)),
         PartitionRecord("ID1", 1, (1,)),
@@ -138,7 +138,7 @@ def test_a_topic_made_again_has_nothing_of_the_old_one() -> None:
 
 
 def test_replicas_move() -> None:
-    """With tag 1, the leader, and tag 2, the replicas, in the schema's encoding."""
+    """Tag 1 is the leader and tag 2 the replicas, in the schema's encoding."""
     record = "01050200000000" + WRITTEN[1][0][14:46]
     moved = parse_metadata_record(bytes.fromhex(record + "020104000000020209030000000200000003"))
     assert moved == PartitionChangeRecord(ORDERS, 0, (2, 3))

@@ -1,4 +1,4 @@
-"""Names of partitions and of their files: what parses, what must not, and back again."""
+"""Tests names of partitions and their files: valid and invalid ones, and formatting them again."""
 
 from __future__ import annotations
 
@@ -43,7 +43,8 @@ LEGAL_TOPICS = st.from_regex(r"[A-Za-z0-9._-]{1,249}", fullmatch=True).filter(
         (f"gone-0.{UUID}-delete", PartitionDirName("gone", 0, PartitionState.DELETE, UUID)),
         (f"a.b-12.{UUID}-future", PartitionDirName("a.b", 12, PartitionState.FUTURE, UUID)),
         (f"a-1-2.{UUID}-stray", PartitionDirName("a-1", 2, PartitionState.STRAY, UUID)),
-        # A topic may look like a deleted partition; its directory ends in a number all the same.
+        # A topic's name may look like a deleted partition, but its directory still ends in a
+        # number.
         (f"t-0.{UUID}-delete-5", PartitionDirName(f"t-0.{UUID}-delete", 5)),
     ],
 )
@@ -68,7 +69,7 @@ def test_partition_directories(name: str, expected: PartitionDirName | None) -> 
         "orders-99999999999999999999",
         "orders-1_0",
         "orders- 1",
-        "orders-١",  # an Arabic digit, which int() and Java both take
+        "orders-١",  # an Arabic digit, which int() and Java both accept
         "orders-0\n",
         "ord\ners-0",
         "ord ers-0",

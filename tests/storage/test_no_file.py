@@ -1,4 +1,4 @@
-"""What is a link, a FIFO or a directory in place of a `.log`: damage, and never an empty log."""
+"""Tests links, FIFOs and directories in place of a `.log`: damage, never an empty log."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.reading import open_log
 
 
 def _linked(path: Path) -> None:
-    """A link that leads to the very file that was there."""
+    """Replaces the file by a link to it."""
     path.rename(path.parent.parent / path.name)
     path.symlink_to(path.parent.parent / path.name)
 
@@ -58,7 +58,7 @@ def replaced(live: LiveLog, base_offset: int, kind: str) -> Log:
 
 
 def served(log: Log) -> tuple[list[int], list[tuple[int, int, str]]]:
-    """The offsets that a scan gives, and the damage: offsets, and what is wrong."""
+    """Returns the offsets that a scan yields, and the damage: its offsets and its message."""
     offsets: list[int] = []
     damage: list[tuple[int, int, str]] = []
     for part in log.view().scan():
@@ -86,7 +86,7 @@ def test_the_offsets_of_its_segment_are_damaged(
 def test_the_end_of_the_log_is_damaged(live: LiveLog, kind: str) -> None:
     log = replaced(live, 4, kind)
     for path in (live.partition, live.log(4)):
-        os.utime(path, (0, 0), follow_symlinks=False)  # nobody is just writing it
+        os.utime(path, (0, 0), follow_symlinks=False)  # long ago: not being written
     offsets, [(first, following, what)] = served(log)
     assert (offsets, first, following) == ([0, 1, 2, 3], 4, -1)
     assert what == f"{live.log(4)}: a {kind}, not a regular file"

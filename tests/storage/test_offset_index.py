@@ -1,4 +1,4 @@
-"""Lookups by offset and by position, in good indexes and in indexes that lie."""
+"""Tests lookups by offset and by position, in valid indexes and in wrong ones."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kafkafs.storage.errors import SegmentGone
 from kafkafs.storage.io.disk import DirFd
 from kafkafs.storage.segment.offset_index import OffsetIndex, OffsetPosition
 
-# The index of a segment at 522, as the literature on Kafka shows one.
+# The index of a segment at 522, as given in the literature on Kafka.
 BASE = 522
 ENTRIES = [(587, 6410), (639, 13795), (691, 21060), (743, 28367), (795, 35674)]
 NAME = "00000000000000000522.index"

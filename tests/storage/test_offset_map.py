@@ -1,4 +1,4 @@
-"""The offset map: SipHash by its reference, the kernel in both forms, and a map against a dict."""
+"""Tests the offset map against a dict, and SipHash, in both kernel forms, against its reference."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.kernel_forms import in_use, uncompiled
 BOTH = pytest.mark.parametrize(
     "kernel", [in_use("offset_map"), uncompiled("offset_map")], ids=["in use", "uncompiled"]
 )
-#: Outputs for the key 00 01 … 0f and the inputs 00 01 … of these sizes: the reference's vectors.
+#: The reference's test vectors: outputs by input size, for key 00 01 … 0f and input 00 01 ….
 VECTORS = {
     0: "a3817f04ba25a8e66df67214c7550293",
     1: "da87c1d86b99af44347659119b22fc45",
@@ -36,7 +36,7 @@ def hash_of(kernel: ModuleType, data: bytes, key: bytes) -> bytes:
 
 
 def plain_siphash(data: bytes, key: bytes) -> bytes:
-    """SipHash-2-4-128 as its paper puts it, to be compared with."""
+    """Computes SipHash-2-4-128 as its paper describes it, for comparison."""
     mask = (1 << 64) - 1
     k0, k1 = (int.from_bytes(key[at : at + 8], "little") for at in (0, 8))
     texts = (b"somepseu", b"dorandom", b"lygenera", b"tedbytes")
@@ -85,7 +85,7 @@ def test_siphash_is_what_plain_python_makes_of_it(data: bytes, key: bytes) -> No
 
 
 def laid_out(rows: list[Row]) -> tuple[bytes, Int32s, Int64s]:
-    """Data, spans and offsets as columns have them."""
+    """Returns data, spans and offsets in the layout of Columns."""
     data, spans = bytearray(b"before"), np.zeros((len(rows), 6), dtype=np.int32)
     for row, (key, _) in enumerate(rows):
         spans[row, :2] = len(data), -1 if key is None else len(key)
@@ -252,8 +252,7 @@ def test_classes_follow_from_keys_in_both_forms(rows: list[Row]) -> None:
 def test_what_was_put_into_it_need_not_be_looked_for(
     steps: list[tuple[bytes | None, int]], low: int, first: int, capacity: int
 ) -> None:
-    """Of a log with gaps, of which the rows from offset `low` on were put, as far as there was
-    room."""
+    """The log has gaps; only its rows from offset `low` on were put, as long as they fitted."""
     at = np.cumsum([gap for _, gap in steps]).tolist()
     rows = [(key, offset) for (key, _), offset in zip(steps, at, strict=True)]
     data, spans, offsets = laid_out(rows)

@@ -1,5 +1,5 @@
-"""The files that kafkafs itself writes into log directories, as hostile input: whatever is in their
-place, the records can be read, and who would write is told the file and what to do."""
+"""Tests the files that kafkafs writes into log directories, as malicious input. Records remain
+readable whatever these files are, and writers report the file and what to do about it."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def open_engine(log_dir: Path, *, finds_deleted: bool = False) -> LogManager:
 
 @pytest.fixture
 def log_dir(tmp_path: Path) -> Iterator[Path]:
-    """With one record; what is outside of it stays as it is."""
+    """Makes a log directory with one record; checks that a file outside of it stays as it is."""
     path = tmp_path / "logs"
     with open_engine(path) as engine:
         engine.create_topic("t", 1)
@@ -190,7 +190,7 @@ def test_any_bytes_are_a_deleted_partition_or_corrupt(data: bytes) -> None:
 @example("config.retention.ms", "1\n[x]\nretention.ms = 0")
 @example("partitions", "0")
 def test_every_value_of_a_deleted_partition_is_checked(key: str, text: str) -> None:
-    """With a checksum that is right."""
+    """The checksum is valid here."""
     values = parse_properties(format_deleted_partition(DELETED))
     del values["checksum"]
     values[key] = text

@@ -1,4 +1,4 @@
-"""A partition directory in the moment when a broker has made it, but no segment in it yet."""
+"""Tests a partition directory that a broker has just created, before its first segment."""
 
 from __future__ import annotations
 

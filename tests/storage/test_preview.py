@@ -1,4 +1,4 @@
-"""What compaction would leave, before it does: against real cleanings, and against a model."""
+"""Compares previews of compaction with real cleanings, and with a model."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from kafkafs.storage.cleaner.preview.compacted_view import (CompactedView)
-from kafkafs.storage.cleaner.preview.preview import (PreviewRequest, completed, preview)
-from kafkafs.storage.config.kafka import (BrokerConfig, TopicConfig, broker_config)
-from kafkafs.storage.errors import (CleaningAborted, CorruptError)
-from kafkafs.storage.format.records.columns import (Columns)
-from kafkafs.storage.format.records.record_columns import (SimpleRecord)
-from kafkafs.storage.log.read.transactions import (Isolation)
-from kafkafs.storage.log.read.view import (View)
-from kafkafs.storage.log_dirs.engine import (Engine)
+from kafkafs.storage.cleaner.preview.compacted_view import CompactedView
+from kafkafs.storage.cleaner.preview.preview import PreviewRequest, completed, preview
+from kafkafs.storage.config.kafka import BrokerConfig, TopicConfig, broker_config
+from kafkafs.storage.errors import CleaningAborted, CorruptError
+from kafkafs.storage.format.records.columns import Columns
+from kafkafs.storage.format.records.record_columns import SimpleRecord
+from kafkafs.storage.log.read.transactions import Isolation
+from kafkafs.storage.log.read.view import View
+from kafkafs.storage.log_dirs.engine import Engine
 from tests import answers
 from tests.building import BatchFields, MessageFields, build_batch, build_messages
 from tests.logs import TopicSettings, write_partition
 from tests.mounted.live import LiveLog
 from tests.reading import Plain, open_view, plain
 
-#: Before, after, and when the broker's run ended that cleaned, in ms.
+#: Before, after, and the end of the broker's cleaning run in ms.
 PAIRS = [
     ("compact-before", "compact-after", 1795248995048),
     ("compact-before2", "compact-after2", 1795249068851),
@@ -44,7 +44,7 @@ def of_corpus(engine: Engine, topic: str, now_ms: int) -> CompactedView:
     question = PreviewRequest.of(
         engine.log(topic, 0).view(),
         engine.topic_config(topic).config,
-        broker_config(engine.settings),
+        broker_config(engine.configs),
         checkpoint,
         now_ms,
     )
@@ -63,7 +63,7 @@ def records(view: View | CompactedView, isolation: Isolation) -> list[Plain]:
 def test_as_a_broker_left_them(
     corpus: Callable[[str], Path], before: str, after: str, ended: int
 ) -> None:
-    """Records of every topic, and where batches are not compressed the size to the byte."""
+    """Compares all records, and exact sizes where batches are not compressed."""
     check_pair(corpus, before, after, ended)
 
 
@@ -77,7 +77,7 @@ def test_the_same_where_another_thread_reads(
 def test_who_ends_a_pass_leaves_no_thread_behind(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else it would decode on with what is somebody else's by then."""
+    """Otherwise it would go on decoding into buffers that others use by then."""
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1})
     monkeypatch.setattr("kafkafs.storage.segment.walk._FIRST_RUN_BYTES", 400)
     monkeypatch.setattr("kafkafs.storage.segment.walk._RUN_GROWTH", 1)
@@ -101,7 +101,7 @@ def test_who_ends_a_pass_leaves_no_thread_behind(
 
     with pytest.raises(CleaningAborted) as raised:
         preview(question, check=check)
-    assert raised.traceback  # and so all frames of the pass
+    assert raised.traceback  # which keeps all frames of the pass alive
     assert not helpers()
 
 
@@ -137,13 +137,13 @@ def test_nothing_is_left_to_do_after_a_cleaning(corpus: Callable[[str], Path]) -
         )
 
 
-# -- made up logs -------------------------------------------------------------------------------
+# -- synthetic logs -----------------------------------------------------------------------------
 
 COMPACT = TopicConfig(cleanup_policy=("compact",))
 
 
 def write(directory: Path, keys: Sequence[bytes | None]) -> View:
-    """A partition with a record for each key, in batches of three and many segments."""
+    """Writes a partition with a record for each key, in batches of three and many segments."""
     batches = []
     for base in range(0, len(keys), 3):
         part = [
@@ -170,7 +170,7 @@ def compacted(
 def test_any_number_of_passes_leaves_the_same(
     tmp_path_factory: pytest.TempPathFactory, keys: list[bytes | None], capacity: int
 ) -> None:
-    """However few keys the offset map has room for."""
+    """The result does not depend on how many keys fit into the offset map."""
     view = write(tmp_path_factory.mktemp("log") / "t-0", keys)
     few = compacted(
         view,
@@ -207,7 +207,7 @@ def test_what_stays_is_known_before_what_goes(
     made: list[tuple[bytes | None, bytes | None]],
     gap: int,
 ) -> None:
-    """It is the same by itself, and all is the same once the rest is counted."""
+    """Retained records are the same without the totals, and once they are added all is the same."""
     batches = [
         build_batch(
             [
@@ -233,7 +233,7 @@ def test_what_stays_is_known_before_what_goes(
 
 
 class TestWhereAllMustBeLookedAt:
-    """Where more than the keys decides what stays, it is found with all the rest."""
+    """Cases that depend on more than the keys, so that the totals are computed at once."""
 
     def check(self, view: View, config: TopicConfig = COMPACT, **about: Any) -> None:
         checkpoint = about.pop("checkpoint", None)
@@ -279,7 +279,7 @@ class TestWhereAllMustBeLookedAt:
     @pytest.mark.parametrize("keys", [9, 60])
     @pytest.mark.parametrize("room", [2, 20, 40])
     def test_more_keys_than_there_is_room_for(self, tmp_path: Path, keys: int, room: int) -> None:
-        """In the last pass the map has all that is left, and only that."""
+        """In the last pass the map holds all remaining keys, and only those."""
         view = write(tmp_path / "t-0", [b"%d" % (at % keys) for at in range(60)])
         few: dict[str, Any] = {
             "log_cleaner_dedupe_buffer_size": 24 * room,
@@ -293,7 +293,7 @@ class TestWhereAllMustBeLookedAt:
         )
 
     def test_offsets_far_apart(self, tmp_path: Path) -> None:
-        """Marks for them would take more than the map."""
+        """A bitmap of these offsets would take more memory than the map."""
         records = [SimpleRecord(NOW - 1000, b"key", bytes(300))]
         batches = [
             build_batch(records, BatchFields(base_offset=base)) for base in (0, 10**6, 10**7)
@@ -316,7 +316,7 @@ def test_any_part_of_it(tmp_path: Path) -> None:
 
 
 def test_a_topic_that_is_not_compacted(tmp_path: Path) -> None:
-    """It is shown as though it were: retention has no part in that."""
+    """It is previewed as if it were compacted; retention plays no part."""
     view = write(tmp_path / "t-0", [b"%d" % (at % 7) for at in range(60)])
     found = compacted(view, TopicConfig(cleanup_policy=("delete",), retention_ms=1))
     summary = found.summary()
@@ -340,7 +340,7 @@ def test_all_of_it_may_expire(tmp_path: Path) -> None:
 
 
 class TestWhatStillHolds:
-    """When a preview answers for a log that has changed."""
+    """Tests when a preview remains valid for a log that has changed."""
 
     @pytest.fixture
     def live(self, tmp_path: Path) -> LiveLog:
@@ -374,7 +374,7 @@ class TestWhatStillHolds:
     def test_a_delete_horizon_that_passes_does(self, corpus: Callable[[str], Path]) -> None:
         engine = Engine(str(corpus("compact-before2")))
         now = FIRST_CLEANED_MS
-        found = of_corpus(engine, "cmp-txn", now)  # its delete.retention.ms is far away
+        found = of_corpus(engine, "cmp-txn", now)  # its delete.retention.ms has not expired
         expires = found.totals.expires_at_ms
         assert expires is not None
         assert expires > now

@@ -1,4 +1,4 @@
-"""Producers: what may be appended, what was appended before, what is undecided."""
+"""Tests producer state: valid appends, duplicates, and open transactions."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ CLIENT, COORDINATOR, REPLICATION = AppendOrigin
 
 @dataclass
 class Log:
-    """A log of which only the batch headers are kept. Batches have two records and a timestamp of
-    1000 plus their first offset."""
+    """A log that only keeps batch headers. Batches have two records and a timestamp of 1000 plus
+    their first offset."""
 
     producers: ProducerStateManager = field(default_factory=ProducerStateManager)
     offset: int = 0
@@ -65,7 +65,7 @@ class Log:
         origin: AppendOrigin = CLIENT,
         marker: EndTxnMarker | None = None,
     ) -> Duplicate | list[AbortedTxn]:
-        """Append batches at once; they go on from one another."""
+        """Appends the batches at once; each continues the one before."""
         update = self.producers.begin_update()
         duplicate = update.add(table_of(*headers), origin, lambda _: marker)
         if duplicate is not None:
@@ -146,7 +146,7 @@ def test_a_gap_or_step_back_in_the_sequence_is_refused(sequence: int) -> None:
 def test_sequence_numbers_go_round() -> None:
     log = Log()
     log.data(7, MAX_INT32 - 2)
-    log.data(7, MAX_INT32)  # its second record has 0
+    log.data(7, MAX_INT32)  # its second record has sequence 0
     log.data(7, 1)
     header = log.batch(7, MAX_INT32)
     assert log.append(header) == Duplicate(2, 3, 1002)
@@ -330,7 +330,8 @@ def test_an_emptied_control_batch_leaves_its_producer_as_it_was() -> None:
 
 
 def test_one_append_may_hold_whole_transactions() -> None:
-    """As what a follower gets: an abort's last stable offset counts all that the append begins."""
+    """Followers receive such appends. An abort's last stable offset then covers all transactions
+    that the append begins."""
     log = Log()
     first = log.batch(7, 0, txn=True)
     log.offset = 2
@@ -353,7 +354,7 @@ def test_producers_that_are_silent_for_a_day_are_forgotten() -> None:
     assert log.producers.expire(1000 + EXPIRATION_MS - 1) == 0
     assert log.producers.expire(1000 + EXPIRATION_MS) == 1
     assert [state.producer_id for state in log.producers.states()] == [8, 9]
-    assert log.producers.expire(2**62) == 1  # one in a transaction stays
+    assert log.producers.expire(2**62) == 1  # a producer in a transaction is retained
     assert log.producers.first_unstable_offset == 2
     log.data(7, 55)
 
@@ -415,8 +416,8 @@ STEPS = st.lists(
 def test_what_was_appended_is_known_the_same_after_replay(
     steps: list[tuple[str, int, int, int]], snapshot_at: int, at_once: int
 ) -> None:
-    """The log of whatever was let in, read again from its beginning or from a snapshot, gives the
-    same snapshot, open transactions and aborted ones."""
+    """Replaying the accepted log, from its start or from a snapshot, yields the same snapshot, open
+    transactions and aborted ones."""
     log, replayed, resumed = Log(), ProducerStateManager(), ProducerStateManager()
     taken: list[BatchHeader] = []
     markers: dict[BatchHeader, EndTxnMarker] = {}

@@ -1,5 +1,5 @@
-"""Every snapshot and transaction index that real brokers wrote, made again from the logs beside
-them, byte for byte."""
+"""Regenerates every snapshot and transaction index of real brokers from their logs, byte for byte.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kafkafs.storage.format.records.validate import AppendOrigin
 from kafkafs.storage.log.state.producers import ProducerAppendInfo, ProducerStateManager
 from kafkafs.storage.segment.txn_index import AbortedTxn, format_aborted_txns
 
-#: Of kafka43-two-dirs the two directories are corpora of their own.
+#: The two directories of kafka43-two-dirs are separate corpora.
 CORPORA = {
     "kafka28": "kafka28",
     "kafka39": "kafka39",
@@ -37,13 +37,13 @@ CORPORA = {
 
 @dataclass
 class Segment:
-    """A segment's bytes and its batches, as far as they are whole."""
+    """A segment's bytes and its complete batches."""
 
     base_offset: int
     data: bytes
     table: BatchTable
     txn_index: bytes | None
-    is_internal: bool  # one of the topics that coordinators write
+    is_internal: bool  # a topic that coordinators write
 
     def read_marker(self, header: BatchHeader) -> EndTxnMarker | None:
         return parse_end_txn_marker(self.data[header.position : header.next_position])
@@ -51,8 +51,8 @@ class Segment:
 
 @dataclass
 class Partition:
-    """A partition's segments and snapshots; what lies below ``first_dirty`` was cleaned, and its
-    producers were others than those of the records that are left."""
+    """A partition's segments and snapshots. Offsets below ``first_dirty`` were cleaned, so the
+    remaining records there no longer determine the producers."""
 
     path: Path
     first_dirty: int
@@ -88,7 +88,7 @@ def partitions(log_dir: Path) -> Iterator[Partition]:
 
 @dataclass
 class Counts:
-    """How many files were made again, so that no test passes with nothing done."""
+    """Counts the regenerated files, so that no test passes without doing anything."""
 
     snapshots: int = 0
     with_producers: int = 0
@@ -100,7 +100,7 @@ def one_by_one(table: BatchTable) -> Iterator[BatchTable]:
 
 
 def check(partition: Partition, counts: Counts, take: Callable[..., list[AbortedTxn]]) -> None:
-    """Takes all batches from the newest snapshot before the dirty part, or the log's start, on."""
+    """Processes the batches after the newest snapshot before the dirty part, or all of them."""
     producers = ProducerStateManager()
     start = partition.segments[0].base_offset
     if partition.first_dirty > start:
@@ -136,15 +136,15 @@ def check_snapshot(
 def replayed(
     producers: ProducerStateManager, table: BatchTable, segment: Segment
 ) -> list[AbortedTxn]:
-    """As recovery takes a batch."""
+    """Processes a batch as recovery does."""
     return producers.replay(table, segment.read_marker)
 
 
 def appended(
     producers: ProducerStateManager, table: BatchTable, segment: Segment
 ) -> list[AbortedTxn]:
-    """As a leader takes it, from a client or a coordinator; it refuses nothing that a real one
-    took."""
+    """Processes a batch as a leader does, from a client or a coordinator. It must accept all that a
+    real leader accepted."""
     update: ProducerAppendInfo = producers.begin_update()
     by_client = not (table[0].is_control or segment.is_internal)
     origin = AppendOrigin.CLIENT if by_client else AppendOrigin.COORDINATOR

@@ -1,4 +1,4 @@
-"""What becomes of batches and records in a pass: the kernel in both forms, each rule by itself."""
+"""Tests what a pass makes of batches and records: the kernel in both forms, and each rule."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def test_arrays_that_do_not_fit_together_are_refused(
 
 @dataclass(frozen=True)
 class Batch:
-    """A filtered batch: what is done with it, the horizon that it gets, and its records' fates."""
+    """A filtered batch: the action, its new delete horizon, and the retention of its records."""
 
     action: int
     horizon: int = -1
@@ -163,12 +163,12 @@ def filter_log(
     legacy_horizon_ms: int = 0,
     delete_retention_ms: int = RETENTION,
 ) -> Found:
-    """A pass over all segments, the map holding `newest` and knowing the log up to `latest`."""
+    """Filters all segments; the map holds `newest` and covers the log up to `latest`."""
     offset_map = OffsetMap(1 << 12)
     for key, offset in (newest or {}).items():
         offset_map.put(key, np.array([[0, len(key)]], np.int32), np.array([offset], np.int64))
     offset_map.latest_offset = view.end_offset - 1 if latest is None else latest
-    # Where nothing is dirty all keys are looked for: the map need not hold what the log does.
+    # If nothing is dirty all keys are looked up, so the map need not hold what the log does.
     made = RecordFilter(
         view,
         NewestInMap(offset_map, offset_map.latest_offset + 1),
@@ -215,7 +215,7 @@ Open = Callable[..., View]
 
 @pytest.fixture
 def log(tmp_path: Path) -> Open:
-    """`log(batches…)`: a partition of them; `segment_bytes` as its topic has it."""
+    """Returns `log(batches…)`, which writes a partition; `segment_bytes` is the topic's config."""
 
     def opened(*batches: bytes, segment_bytes: int = 1 << 20) -> View:
         settings = TopicSettings(segment_bytes=segment_bytes)
@@ -276,7 +276,7 @@ def test_a_tombstone_gets_its_horizon_and_goes_when_that_has_come(log: Open) -> 
     ]
     for horizon, fate in ((NOW + 1, K), (NOW, RecordRetention.TOMBSTONE)):
         view = log(data(0, *records, delete_horizon_ms=horizon))
-        # The batch has a horizon: it gets no other.
+        # The batch already has a horizon and gets no other.
         assert filter_log(view, newest).batches == [Batch(KEEP, -1, [fate, K, S])]
 
 
@@ -343,7 +343,7 @@ def test_each_transaction_has_a_marker_of_its_own(log: Open) -> None:
     view = log(in_transaction(0, 1, b"a"), marker(1, 1, COMMIT), marker(2, 1, COMMIT))
     horizons = [batch.horizon for batch in filter_log(view, {b"a": 0}).batches]
     assert horizons == [-1, -1, NOW + RETENTION]
-    # Another producer's data are not its own.
+    # Data of another producer does not count.
     view = log(in_transaction(0, 2, b"a"), marker(1, 1, COMMIT), marker(2, 2, COMMIT))
     horizons = [batch.horizon for batch in filter_log(view, {b"a": 0}).batches]
     assert horizons == [-1, NOW + RETENTION, -1]
@@ -430,7 +430,7 @@ def test_tombstones_of_old_formats_go_by_the_age_of_their_segment(log: Open, cod
 def test_a_record_that_cannot_be_read_is_damage(log: Open) -> None:
     good = data(0, (b"a", b"1"))
     bad = bytearray(data(1, (b"a", b"2")))
-    bad[61] += 2  # the record says that it is longer than its batch
+    bad[61] += 2  # the record claims to be longer than its batch
     bad[17:21] = crc32c(bytes(bad[21:])).to_bytes(4, "big")
     view = log(good, bytes(bad))
     with pytest.raises(CorruptError) as caught:

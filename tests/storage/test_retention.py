@@ -1,4 +1,4 @@
-"""Retention: which segments go, checked against Kafka's own three loops and case by case."""
+"""Tests which segments retention deletes, case by case and against Kafka's own three loops."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_a_segment_below_the_log_start_offset_goes_whatever_the_policy() -> None
         assert planned.deletions == (RetentionDeletion(Rule.LOG_START, 2),)
         assert planned.start_offset == 20
     assert plan(replace(state, start_offset=19), KEEP, NOW).count == 1
-    # The last one has no next segment, so the log start offset alone never takes it.
+    # The last one has no next segment, so the log start offset alone never deletes it.
     assert plan(replace(state, start_offset=1000), KEEP, NOW).count == 2
 
 
@@ -66,7 +66,7 @@ def test_time_takes_what_is_older_than_it_by_its_largest_timestamp() -> None:
     config = replace(KEEP, retention_ms=50)
     old, just = Piece(0, largest_timestamp=NOW - 51), Piece(10, largest_timestamp=NOW - 50)
     assert plan(log_of(old, just), config, NOW).deletions == (RetentionDeletion(Rule.TIME, 1),)
-    # One segment from the future keeps all behind it.
+    # One segment from the future retains all segments after it.
     future = Piece(5, largest_timestamp=NOW + 10**9)
     assert plan(log_of(old, future, replace(old, base_offset=10)), config, NOW).count == 1
 
@@ -124,7 +124,7 @@ def test_outlook_says_when() -> None:
         NOW + 41,
         50,
     )
-    # Old enough by itself, but it cannot go before the one in front of it.
+    # It is old enough by itself, but cannot be deleted before the segment in front of it.
     assert (second.hold, second.expires_at_ms, second.bytes_to_come) == (
         Hold.OLDER_STAYS,
         NOW + 41,
@@ -134,7 +134,7 @@ def test_outlook_says_when() -> None:
 
 
 def kafkas_passes(state: RetentionState, config: TopicConfig, now: int) -> list[tuple[Rule, int]]:
-    """The loops of UnifiedLog as they stand there: on a list that shrinks, with a running
+    """Runs the loops of UnifiedLog as Kafka has them: on a shrinking list, with a running
     difference."""
     segments = list(state.segments)
     deleted = []

@@ -1,5 +1,4 @@
-"""Batches without some of their records: what the builders make of what is left, and what Kafka's
-own cleaner made of it."""
+"""Tests batches that lose some records, against the builders and against Kafka's own cleaner."""
 
 from __future__ import annotations
 
@@ -33,7 +32,7 @@ BASE = 1000  # file position of the first byte
 
 @dataclass(frozen=True)
 class Case:
-    """A batch as it is and as it should become."""
+    """A batch before and after rewriting."""
 
     before: bytes
     keep: list[bool]
@@ -68,7 +67,7 @@ def fields_of(draw: st.DrawFn, records: list[SimpleRecord], base_offset: int) ->
 
 
 def left_of(fields: BatchFields, kept: list[SimpleRecord], horizon: int) -> bytes:
-    """The batch with these records only, by the builder."""
+    """Builds the batch with only these records."""
     if fields.timestamp_type is TimestampType.LOG_APPEND_TIME:
         assert fields.max_timestamp is not None
         kept = [replace(record, timestamp=fields.max_timestamp) for record in kept]
@@ -122,7 +121,7 @@ def logs_of_cases(draw: st.DrawFn) -> list[Case]:
 
 
 def stretches(data: memoryview, base: int, file: str = "") -> Iterator[Columns]:
-    """The columns of all batches, those between which have no rows as columns without rows."""
+    """Yields the columns of all batches; batches without rows become columns without rows."""
     table, walk = scan(data, len(data), base, BatchTable.empty(len(data) // 26 + 1), whole=True)
     assert walk.end == len(data)
     done = 0
@@ -199,7 +198,7 @@ def test_uncompiled_the_kernel_gives_the_same(log: list[Case]) -> None:
 
 
 def test_a_batch_grows_when_its_timestamps_get_further_from_the_base() -> None:
-    """The room is measured for that: each record takes 13 bytes more than before."""
+    """The buffer is sized for that: each record takes 13 bytes more than before."""
     records = [SimpleRecord(1, None, b"v" * 50, offset=i) for i in range(200)]
     data = build_batch(records, BatchFields(last_offset=199))
     [part] = rewritten(data, [True] * 200, [KEEP], [1 << 62])
@@ -254,7 +253,8 @@ def test_a_compressed_message_with_the_time_of_the_append_keeps_it() -> None:
     assert columns.timestamps.tolist() == [1_700_000_000_000] * 2
     assert [columns.value(row) for row in range(2)] == [b"1", b"2"]
     assert columns.batches[0].timestamp_type is TimestampType.LOG_APPEND_TIME
-    # the messages inside say the same of themselves, as those that Kafka's builder appends
+    # the inner messages have the same attributes and timestamp, as those that Kafka's builder
+    # appends
     table, _ = scan(columns.data, len(columns.data), 0, BatchTable.empty(2), whole=True)
     assert [(header.attributes, header.max_timestamp) for header in table] == [
         (8, 1_700_000_000_000)
@@ -285,7 +285,7 @@ def test_messages_are_encoded_alike_uncompiled() -> None:
 
 
 def arguments(**changed: object) -> list[object]:
-    """Those of a call that rebuilds a batch of two records, one of them with a header."""
+    """Returns the arguments for rebuilding a batch of two records, one of them with a header."""
     records = [
         SimpleRecord(1, b"k", b"v", offset=0),
         SimpleRecord(1, b"k", b"v", [("h", b"x")], offset=1),
@@ -383,8 +383,8 @@ def segments(directory: Path) -> list[bytes]:
 
 
 def unpacked(data: bytes) -> list[bytes]:
-    """Each batch, its records decompressed, then without size and checksum: what compressing gives
-    depends on the version of a library."""
+    """Returns each batch with its records decompressed, without size and checksum, because
+    compressed data depends on the version of a library."""
     table, _ = scan(data, len(data), 0, BatchTable.empty(len(data) // 26), whole=True)
     found = []
     for header in table:
@@ -406,8 +406,8 @@ def topics(corpus: Callable[[str], Path], name: str) -> list[str]:
 
 @cache
 def kept_by_kafka(after: bytes) -> tuple[set[int], dict[int, int]]:
-    """Offsets of the records that are left, and delete horizons (-1 none) by last offset of the
-    batches that are left."""
+    """Returns the offsets of the retained records, and the delete horizons (-1 if none) by last
+    offset of the retained batches."""
     offsets: set[int] = set()
     horizons: dict[int, int] = {}
     for columns in stretches(memoryview(after), 0):
@@ -423,7 +423,7 @@ def kept_by_kafka(after: bytes) -> tuple[set[int], dict[int, int]]:
 def test_kafkas_cleaner_wrote_the_same_bytes(
     corpus: Callable[[str], Path], before: str, after: str
 ) -> None:
-    """Which records and batches stay is taken from what it left; the bytes are made here."""
+    """Its output determines the retained records and batches; the bytes are made here."""
     rebuilt = 0
     for topic in topics(corpus, before):
         expected = b"".join(segments(corpus(after) / topic))

@@ -1,4 +1,4 @@
-"""When a log is rolled: on each of Kafka's conditions and on nothing else."""
+"""Tests when a log is rolled: on each of Kafka's conditions and on nothing else."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.building import BatchFields, build_batch
 from tests.logs import PartitionWriter, TopicSettings
 from tests.writing import NOW, Unsynced, batch, config, files, open_log
 
-SIZE = len(batch())  # of one record
+SIZE = len(batch())  # of a batch with one record
 
 
 def bases(writer: LogWriter) -> list[int]:
@@ -127,7 +127,7 @@ def test_segments_are_rolled_sooner_by_their_jitter(tmp_path: Path) -> None:
 
 
 def test_a_full_index_rolls(tmp_path: Path) -> None:
-    # room for 4 offset entries, and for 2 time entries beside the one kept for the end
+    # fits 4 offset entries, and 2 time entries besides the one reserved for the end
     for number, (timestamps, rolled) in enumerate([([-1] * 6, [0, 5]), (range(1, 6), [0, 3])]):
         settings = config(index_interval_bytes=0, segment_index_bytes=39)
         writer = open_log(tmp_path / f"t-{number}", settings)
@@ -182,7 +182,7 @@ def test_a_duplicate_and_a_refused_batch_roll_as_others_do(tmp_path: Path) -> No
     assert (writer.end_offset, bases(writer)) == (2, [0, 1])
 
 
-# -- all conditions together, against the writer of the tests, which is proven on brokers' files ---
+# -- all conditions, against the tests' writer, which is verified on brokers' files ----------------
 
 TIMESTAMPS = st.one_of(st.just(-1), st.integers(0, 300))
 BATCHES = st.lists(st.tuples(st.integers(1, 4), TIMESTAMPS, st.integers(0, 120)), max_size=25)

@@ -1,4 +1,4 @@
-"""Finding the next batch behind damage, and which of two neighbours to blame."""
+"""Tests finding the next batch after damage, and which of two neighbours to blame."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from kafkafs.storage.segment.salvage import after, is_intact, next_batch, suspic
 from tests.building import BatchFields, MessageFields, build_batch, build_messages
 
 LIMIT = 1 << 20
-# Over more than one of the pieces in which a file is searched.
+# Spans more than one of the pieces in which a file is searched.
 FAR = 3_000_000 if COMPILED else 1_100_000
 
 
@@ -48,7 +48,7 @@ def extent_of(directory: Path, data: bytes, base_offset: int = 0) -> Extent:
 @pytest.mark.parametrize("gap", [0, 1, 16, 60, 61, 4095, (1 << 20) - 30, 1 << 20, FAR])
 @pytest.mark.parametrize("fill", [b"\0", b"\xff", b"\1"])
 def test_a_batch_is_found_wherever_it_begins(tmp_path: Path, gap: int, fill: bytes) -> None:
-    """Also across the pieces in which the file is searched."""
+    """This also holds across the pieces in which the file is searched."""
     extent = extent_of(tmp_path, fill * gap + batch(7) + fill * 100)
     assert next_batch(extent, 0, -1) == gap
     assert next_batch(extent, gap + 1, -1) == extent.end
@@ -112,7 +112,7 @@ def test_a_hole_is_passed_over(tmp_path: Path) -> None:
     assert next_batch(extent, 1, -1) == 1 << 35
 
 
-# -- where to go on -----------------------------------------------------------------------------
+# -- where to resume ----------------------------------------------------------------------------
 
 
 def test_a_length_is_believed_when_a_header_stands_at_its_end(tmp_path: Path) -> None:
@@ -122,19 +122,19 @@ def test_a_length_is_believed_when_a_header_stands_at_its_end(tmp_path: Path) ->
     extent = extent_of(tmp_path, data)
     assert after(extent, 0, len(outer), -1) == len(outer)
     assert after(extent, 0, len(data), -1) == len(data)
-    # A length that leads nowhere is not, nor one to a header of an offset that cannot follow.
+    # A length that leads nowhere is not trusted, nor one to a header whose offset cannot follow.
     for size in (0, -5, 30, len(outer) - 1, len(outer) + 1, 1 << 31):
         assert after(extent, 0, size, -1) == outer.index(inner)
     assert after(extent, 0, len(outer), 9) == len(data)
 
 
-# -- whom to blame ------------------------------------------------------------------------------
+# -- which batch to blame -----------------------------------------------------------------------
 
 A, B, C = batch(10), batch(11), batch(12)
 
 
 def blamed(directory: Path, first: bytes, *rest: bytes, before: int = 9) -> str:
-    """What is wrong with the first of some batches, "" for nothing."""
+    """Returns what is wrong with the first of some batches, "" for nothing."""
     extent = extent_of(directory, first + b"".join(rest))
     fault = suspicion(extent, parse_header(first), before)
     return "" if fault is None else fault.error.what
@@ -183,7 +183,7 @@ def test_an_offset_past_the_segments_last_is_blamed_at_once(tmp_path: Path) -> N
     assert suspicion(extent, parse_header(A), 9) is None
 
 
-# -- soundness ----------------------------------------------------------------------------------
+# -- validity -----------------------------------------------------------------------------------
 
 
 def test_a_sound_batch_has_all_its_bytes_and_their_checksum(tmp_path: Path) -> None:

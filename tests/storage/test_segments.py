@@ -1,4 +1,4 @@
-"""The segments of a view: what their rolled ones know of their timestamps."""
+"""Tests the segments of a view: what is known of the timestamps of rolled ones."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kafkafs.storage.segment.segment import Segment, SegmentFiles
 
 
 def segments(count: int) -> list[Segment]:
-    """Segments of which no file is there; the base offset of each is its number."""
+    """Makes segments without files; the base offset of each is its number."""
     directory = DirFd("/nowhere")
     return [
         Segment(SegmentFiles(directory, base, (1, base), FileCache(1)), 1, 1, base + 1)
@@ -41,7 +41,7 @@ def test_the_first_segment_that_reaches_a_time(
         )
         assert known.first_reaching(timestamp, index, find_largest) == expected
         furthest = max(furthest, expected)
-        assert max(looked_at, default=-1) <= furthest  # none behind an answer
+        assert max(looked_at, default=-1) <= furthest  # none after an answer
     once = [at for at in looked_at if largest[at] < 2**63 - 1]
     assert len(once) == len(set(once))
 

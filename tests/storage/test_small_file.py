@@ -1,4 +1,4 @@
-"""A small file's value follows the file; what is wrong with it is told and never raised."""
+"""Tests small files: their values follow the file; faults are reported and never raised."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def number(tmp_path: Path) -> SmallFile[int]:
 
 
 def write(path: Path, data: bytes, age_ns: int = 10**10) -> None:
-    """As Kafka does: beside, then renamed over the old one."""
+    """Writes as Kafka does: to a temporary file, then renamed over the old one."""
     temporary = path / "number.tmp"
     temporary.write_bytes(data)
     written = time.time_ns() - age_ns

@@ -1,4 +1,5 @@
-"""Producer snapshots. That all those of the corpora read as Kafka reads them is in test_dumps."""
+"""Tests producer snapshots; test_dumps verifies that those of the corpora read as Kafka reads them.
+"""
 
 from __future__ import annotations
 
@@ -90,7 +91,7 @@ def test_snapshots_are_written_as_brokers_wrote_them(corpus: Callable[[str], Pat
 
 
 def test_the_order_of_a_java_hash_map() -> None:
-    """What a HashMap<Long, …> of JDK 17 gave."""
+    """The expected order is that of a HashMap<Long, …> in JDK 17."""
     put = [17, 1, 33, 16, 5, 1000, 4_000_000_001, 2]
     assert hash_map_order(put) == [16, 17, 1, 33, 2, 5, 1000, 4_000_000_001]
 

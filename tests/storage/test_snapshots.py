@@ -1,4 +1,4 @@
-"""The snapshot files of a partition that is being written."""
+"""Tests the snapshot files of a partition that is open for writing."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_those_of_a_real_broker_are_found(corpus: Callable[[str], Path]) -> None
     log_dir = WritableDirFd(str(corpus("kafka43-clean")))
     trimmed = SnapshotFiles(log_dir.child("trimmed-0"), 1433)
     segments = {path.stem for path in corpus("kafka43-clean").glob("trimmed-0/*.log")}
-    assert f"{trimmed.offsets[0]:020d}" in segments  # and not those that are `.deleted`
+    assert f"{trimmed.offsets[0]:020d}" in segments  # not those of `.deleted` segments
     assert trimmed.newest == trimmed.offsets[-1]
     assert SnapshotFiles(log_dir.child("emptied-0"), 40).newest == 40
 

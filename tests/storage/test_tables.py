@@ -1,4 +1,4 @@
-"""Arrow tables that are the same however a scan cut the records."""
+"""Tests that Arrow tables do not depend on how a scan split the records."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ def columns_of(records: list[SimpleRecord]) -> Columns:
 
 @st.composite
 def cuttings(draw: st.DrawFn, rows: int) -> list[tuple[int, int]]:
-    """Where a scan may have cut so many rows."""
+    """Draws how a scan may have split so many rows."""
     edges = draw(st.sets(st.integers(0, rows), max_size=8))
     return list(pairwise(sorted(edges | {0, rows})))
 
 
 def serialized(parts: list[Columns], most: TableLimits) -> list[tuple[int, bytes]]:
-    """Each table's first offset and its bytes, as a record batch of an Arrow stream."""
+    """Returns each table's first offset and its bytes, as a record batch of an Arrow stream."""
     return [
         (first, b"".join(batch.serialize().to_pybytes() for batch in table.to_batches()))
         for first, table in tables(parts, "t", 0, most)

@@ -1,4 +1,4 @@
-"""The end of a log: the last whole batch, and what stands behind it."""
+"""Tests the end of a log: the last complete batch, and what follows it."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ SIZE = len(BATCHES[0])
 
 
 def written(directory: Path, *, clean: bool = True, segment_bytes: int = 1 << 20) -> Path:
-    """A partition of twenty records; returns its active `.log`."""
+    """Writes a partition of twenty records; returns its active `.log`."""
     settings = TopicSettings(segment_bytes=segment_bytes, index_interval_bytes=0)
     write_partition(directory, BATCHES, settings, clean=clean)
     return sorted(directory.glob("*.log"))[-1]
 
 
 def age(path: Path, seconds: float = 60) -> None:
-    """As if `path` was last written so long ago."""
+    """Makes `path` look as if it was last written so long ago."""
     past = time.time() - seconds
     os.utime(path, (past, past))
 
@@ -83,7 +83,7 @@ def test_a_fresh_file_may_just_be_being_written(tmp_path: Path) -> None:
     assert (len(records), damage) == (18, [])
     with pytest.raises(OffsetNotFound):
         view.find(18)
-    # The very same bytes are damage when nothing came any more.
+    # The same bytes are damage if nothing has been written since.
     age(log)
     assert partition.view().tail is not None
 
@@ -120,7 +120,7 @@ def test_a_preallocated_log_costs_no_reading_of_its_hole(tmp_path: Path) -> None
 
 
 def corrupt(log: Path, number: int, at: int, value: bytes) -> None:
-    """Writes bytes into the batch of that number."""
+    """Writes bytes into the batch with that number."""
     with log.open("r+b") as file:
         file.seek(number * SIZE + at)
         file.write(value)
@@ -279,6 +279,6 @@ def test_a_fault_settles_with_time(tmp_path: Path) -> None:
     assert view.tail is not None
     tail = Tail(0, fault=view.tail)
     [active] = segments
-    assert settled_fault(tail, active) is None  # as it was listed: just written
+    assert settled_fault(tail, active) is None  # as if just written
     assert settled_fault(tail, view.segments[-1]) == view.tail
     assert settled_fault(Tail(0), view.segments[-1]) is None

@@ -1,4 +1,4 @@
-"""Background tasks: by themselves, by hand, and an end that does not keep anybody waiting."""
+"""Tests background tasks: scheduled, run by hand, and closed without making anybody wait."""
 
 from __future__ import annotations
 

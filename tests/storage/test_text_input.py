@@ -1,4 +1,4 @@
-"""Lines as records to write: every form, and the first line that is none."""
+"""Tests lines as records to write: every format, and errors in the first invalid line."""
 
 from __future__ import annotations
 

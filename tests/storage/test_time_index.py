@@ -1,4 +1,4 @@
-"""Lookups by time, in good indexes and in indexes that lie."""
+"""Tests lookups by time, in valid indexes and in wrong ones."""
 
 from __future__ import annotations
 

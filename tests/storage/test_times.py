@@ -1,4 +1,4 @@
-"""Names that are times."""
+"""Tests names that are times."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""kafkafs's own file of topic configs: read back as written, refused where it is damaged."""
+"""Tests kafkafs's own file of topic configs: it round-trips, and damage is rejected."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_the_file_that_was_changed_last_counts(dirs: list[WritableDirFd]) -> Non
     assert found.stale == (dirs[0],)
     found.write(dirs[0])
     assert TopicConfigFiles(dirs).stale == ()
-    # The reading engine goes by the same rule.
+    # The reading engine follows the same rule.
     engine = Engine([directory.path for directory in dirs])
     assert engine.topic_config("orders").config.retention_ms == 2
     put(dirs[1], "[orders]\nretention.ms = soon\n", 2 * 10**18)

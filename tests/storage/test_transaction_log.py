@@ -1,4 +1,4 @@
-"""The file of decided transactions."""
+"""Tests the file of decided transactions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Producers of the engine's own: idempotence, and transactions over several partitions."""
+"""Tests the engine's own producers: idempotence, and transactions over several partitions."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ COMMITTED, UNCOMMITTED = Isolation
 
 @pytest.fixture
 def engine(tmp_path: Path) -> Iterator[LogManager]:
-    """An engine with the topic t of three partitions."""
+    """Opens an engine with the topic t of three partitions."""
     with LogManager(str(tmp_path / "data"), clock=SetClock(NOW)) as engine:
         engine.create_topic("t", 3)
         yield engine
@@ -48,7 +48,7 @@ def records(*values: str) -> list[SimpleRecord]:
 
 
 def values(engine: LogManager, partition: int = 0, isolation: Isolation = COMMITTED) -> list[str]:
-    """What a reader of the partition gets."""
+    """Returns the values that a reader of the partition sees."""
     view = engine.log("t", partition).view()
     return [
         (columns.value(row) or b"").decode()
@@ -58,7 +58,7 @@ def values(engine: LogManager, partition: int = 0, isolation: Isolation = COMMIT
 
 
 def open_since(engine: LogManager, partition: int = 0) -> list[tuple[int, int]]:
-    """Producer and first offset of the partition's open transactions."""
+    """Returns producer and first offset of the partition's open transactions."""
     open_ = engine.writer("t", partition).producers.open_transactions()
     return [(one.producer_id, one.first_offset) for one in open_]
 
@@ -112,7 +112,7 @@ class TestTransactions:
         assert (values(engine), values(engine, 1)) == (["a"], ["b"])
         assert open_since(engine) == []
         assert engine.writer("t", 0).last_stable_offset == 2
-        assert engine.writer("t", 2).end_offset == 0  # no part of it
+        assert engine.writer("t", 2).end_offset == 0  # not part of it
 
     def test_records_of_an_aborted_one_do_not(
         self, engine: LogManager, producer: TransactionalProducer
@@ -256,14 +256,14 @@ class TestHanging:
 
 
 def crashed(engine: LogManager, tmp_path: Path) -> LogManager:
-    """The engine that opens what is left when `engine`'s process is killed now."""
+    """Opens an engine on what `engine`'s process would leave if it were killed now."""
     target = tmp_path / "crashed"
     shutil.copytree(engine.log_dirs.dirs[0].path, target)
     return LogManager(str(target), clock=SetClock(NOW))
 
 
 class TestAtomicity:
-    """A commit in several partitions, stopped or failing anywhere."""
+    """Tests a commit in several partitions that is interrupted or fails anywhere."""
 
     def begun(self, producer: TransactionalProducer) -> None:
         producer.begin()

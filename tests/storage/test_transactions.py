@@ -1,4 +1,4 @@
-"""Transactions: what is committed, what is aborted, what is still open, whatever files are lost."""
+"""Tests transactions: committed, aborted and open ones, also when files are missing."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ from tests.reading import (
 
 @dataclass
 class Story:
-    """A partition as its producers wrote it, and what each reader must see of it."""
+    """A partition as its producers wrote it, and what each reader must see."""
 
     batches: list[bytes] = field(default_factory=list)
-    records: list[tuple[Plain, int]] = field(default_factory=list)  # and whose transaction, -1 none
+    records: list[tuple[Plain, int]] = field(default_factory=list)  # its transaction, -1 if none
     open_since: dict[int, int] = field(default_factory=dict)  # first offset by producer
-    numbers: dict[int, int] = field(default_factory=dict)  # of each producer's transaction
+    numbers: dict[int, int] = field(default_factory=dict)  # of each producer's current transaction
     aborted: set[tuple[int, int]] = field(default_factory=set)
     owners: list[tuple[int, int]] = field(default_factory=list)
     offset: int = 0
 
     def data(self, producer: int, count: int = 2, codec: Codec | None = None) -> Story:
-        """`count` records of a producer; -1 writes outside any transaction."""
+        """Appends `count` records of a producer; -1 writes outside of transactions."""
         fields = BatchFields(
             base_offset=self.offset,
             producer_id=producer,
@@ -68,7 +68,7 @@ class Story:
         return self
 
     def end(self, producer: int, kind: ControlType) -> Story:
-        """The COMMIT or ABORT of a producer's transaction, empty ones too."""
+        """Writes the COMMIT or ABORT marker of a producer's transaction, which may be empty."""
         fields = BatchFields(base_offset=self.offset, producer_id=producer, producer_epoch=0)
         self.batches.append(build_end_txn_marker(kind, 1000 + self.offset, 1, fields))
         number = self.numbers.get(producer, 0)
@@ -108,7 +108,7 @@ class Story:
         assert read(view, isolation=UNCOMMITTED) == everything
         for record in everything:
             assert find(view, record.offset, UNCOMMITTED) == record
-        for offset in markers:  # a control record is shown to whoever asks for it, and asks for all
+        for offset in markers:  # READ_UNCOMMITTED lookups by offset return control records
             assert view.find(offset, UNCOMMITTED).batch.is_control
             with pytest.raises(OffsetNotFound):
                 view.find(offset, COMMITTED)
@@ -185,7 +185,7 @@ def test_lost_and_torn_snapshots_and_transaction_indexes_change_nothing(
 
 
 def a_story() -> Story:
-    """Two aborted, one committed, one open since offset 9, and a plain producer."""
+    """Returns two aborted transactions, one committed, one open since offset 9, and plain data."""
     story = Story().data(1).data(-1).data(1).end(1, ControlType.ABORT).data(2).data(3)
     story.end(2, ControlType.COMMIT).data(-1).data(1).end(1, ControlType.ABORT).data(-1)
     return story
@@ -214,7 +214,7 @@ def test_why_an_offset_is_not_shown(tmp_path: Path) -> None:
 
 
 def test_a_snapshot_from_beyond_the_log_s_end_is_not_believed(tmp_path: Path) -> None:
-    """The log lost its end; the snapshot knows of a commit that is no longer there."""
+    """The log lost its end; the snapshot contains a commit that is no longer there."""
     story = Story().data(1).end(1, ControlType.COMMIT)
     story.write(tmp_path / "p-0", 1 << 20)
     log = tmp_path / "p-0" / f"{0:020}.log"
@@ -257,7 +257,7 @@ def flip(directory: Path, base: int, at: int, bit: int) -> int:
 
 @pytest.mark.parametrize("keep_snapshots", [True, False])
 def test_a_flipped_bit_opens_no_transaction(tmp_path: Path, keep_snapshots: bool) -> None:
-    """Nobody would ever end it, and all that follows would be hidden for ever."""
+    """Otherwise it would never end, and all that follows would be hidden for ever."""
     story = Story().data(-1).data(-1).data(-1)
     story.write(tmp_path / "p-0")
     flip(tmp_path / "p-0", 2, 22, 0x10)  # "transactional"
@@ -294,7 +294,7 @@ def test_a_damaged_abort_marker_is_made_good_by_the_transaction_index(
     view = open_view(tmp_path / "p-0")
     assert view.last_stable_offset == 5
     records, damage = scan(view)
-    # Without either, nobody knows; what was written is shown rather than lost.
+    # Without either, the outcome is unknown; records are shown rather than lost.
     assert [record.offset for record in records] == ([3, 4] if has_index else [0, 1, 3, 4])
     assert len(damage) == 1
     shown = find(view, 0)

@@ -1,4 +1,4 @@
-"""The aborted transactions of a segment."""
+"""Tests the aborted transactions of a segment."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_any_bytes_are_entries_or_corrupt(
 ) -> None:
     index = write(tmp_path_factory.getbasetemp(), data)
     versions = data[: len(data) // 34 * 34 : 34]
-    if any(0 < version < 128 for version in versions):  # as Java's signed byte
+    if any(0 < version < 128 for version in versions):  # a signed byte, as in Java
         with pytest.raises(CorruptError):
             list(index.entries())
     else:

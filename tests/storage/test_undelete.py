@@ -1,4 +1,4 @@
-"""Bringing back records that were deleted from the front of a partition."""
+"""Tests restoring records that were deleted from the front of a partition."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.writing import NOW, batch, config, files, open_log
 
 SIZE = len(batch())
 DELAY_MS = 60_000
-#: Three batches of one record in a segment, and an entry of the index for each but the first.
+#: Three batches of one record per segment, with an index entry for each but the first.
 SETTINGS = config(segment_bytes=3 * SIZE, index_interval_bytes=0, retention_ms=-1)
 
 
@@ -33,7 +33,7 @@ def clock() -> SetClock:
 
 
 def partition(path: Path, clock: SetClock, settings: TopicConfig = SETTINGS) -> LogWriter:
-    """With the offsets 0 to 19: segments 0, 3, …, 18."""
+    """Writes a partition with the offsets 0 to 19 in segments 0, 3, …, 18."""
     writer = open_log(path, settings, clock)
     for _ in range(20):
         writer.append(batch())
@@ -78,7 +78,7 @@ def test_what_was_deleted_is_listed_and_comes_back_as_it_was(
     assert (found.cause, found.deleted_at_ms) == (Cause.RECORDS, NOW)
     assert found.until_ms == NOW + DELAY_MS
     log = open_to_read(path)
-    assert log.view().start_offset == 9  # which is all that this reader can tell
+    assert log.view().start_offset == 9  # as far as this reader can tell
     assert writer.undelete() == [found]
     assert files(path) == before
     assert (writer.start_offset, writer.deleted()) == (0, [])
@@ -203,7 +203,7 @@ def test_retention_leaves_alone_what_came_back_but_not_for_ever(
     assert writer.retain().count == 0
     clock.advance(DELAY_MS - 1)
     assert (writer.retain().count, writer.start_offset) == (0, 6)
-    # Deleting it by hand counts at once.
+    # DeleteRecords takes effect at once.
     writer.delete_records(9)
     assert (writer.retain().count, writer.start_offset) == (1, 9)
     clock.advance(1)
@@ -212,7 +212,7 @@ def test_retention_leaves_alone_what_came_back_but_not_for_ever(
 
 
 def test_only_what_lies_below_the_start_can_be_deleted(tmp_path: Path, clock: SetClock) -> None:
-    """Who removes one record must not see all of a topic go whose retention has not run yet."""
+    """Deleting one record must not delete a whole topic whose retention has not run yet."""
     path = tmp_path / "t-0"
     writer = partition(path, clock, replace(SETTINGS, retention_ms=0, retention_bytes=0))
     clock.advance(1000)
@@ -339,11 +339,11 @@ def test_leader_epochs_are_as_before(tmp_path: Path, clock: SetClock) -> None:
 def test_an_unsynced_segment_is_on_the_disk_when_it_is_back(
     tmp_path: Path, clock: SetClock
 ) -> None:
-    """It lies below the recovery point then: no recovery will look at it."""
+    """It is then below the recovery point, so no recovery will examine it."""
     path = tmp_path / "t-0"
     tasks: list[Callable[[], None]] = []
     writer = partition_with(path, clock, tasks)
-    assert tasks  # the flush of what was rolled has not run
+    assert tasks  # the flush of rolled segments has not run
     assert writer.recovery_point == 0
     writer.delete_records(9)
     writer.retain()

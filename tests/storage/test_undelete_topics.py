@@ -1,4 +1,4 @@
-"""Bringing back what was deleted in an engine: partitions of several directories, whole topics."""
+"""Tests restoring what an engine deleted: partitions of several directories, and whole topics."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_what_is_not_there_is_said(root: Path, clock: SetClock) -> None:
 
 
 def test_what_was_compacted_since_stays_deleted(root: Path, clock: SetClock) -> None:
-    """The tombstone of a key may have gone that a deleted record has a value of."""
+    """The tombstone of a deleted record's key may be gone."""
     settings = {"cleanup.policy": "compact,delete", "min.cleanable.dirty.ratio": "0", **SMALL}
     with LogManager(str(root), clock=clock) as engine:
         engine.create_topic("orders", 1, settings)
@@ -127,7 +127,7 @@ def test_a_partition_that_is_just_being_deleted_is_passed_over(root: Path, clock
             engine.writer(topic, 0).delete_records(3)
         engine.writer("a", 0).abandon()
         assert [each.path for each in engine.deleted()] == ["b/0"]
-        del engine.dirs.dirs[0].logs["a", 0]  # as the deletion goes on
+        del engine.dirs.dirs[0].logs["a", 0]  # as the deletion does later
 
 
 # -- topics --------------------------------------------------------------------------------------
@@ -154,7 +154,7 @@ def test_a_topic_comes_back_with_all_that_is_its_own(root: Path, clock: SetClock
         assert engine.undelete("orders") == [found]
         assert engine.topics()["orders"] == [0, 1, 2]
         assert engine.topic_id("orders") == topic_id
-        assert engine.topic_settings("orders") == SMALL
+        assert engine.stored_configs("orders") == SMALL
         assert [offsets(engine, "orders", number)[0] for number in range(3)] == [0, 5, 7]
         fill(engine, "orders", 1, 1)
         assert offsets(engine, "orders", 1) == list(range(5, 13))
@@ -169,7 +169,7 @@ def test_a_topic_comes_back_with_all_that_is_its_own(root: Path, clock: SetClock
         refuse_complaints(engine)
     with LogManager([str(root), str(more)], clock=clock) as engine:
         assert offsets(engine, "orders", 2) == list(range(7, 12))
-        assert engine.topic_settings("orders") == SMALL
+        assert engine.stored_configs("orders") == SMALL
         refuse_complaints(engine)
 
 
@@ -218,12 +218,12 @@ def test_a_topic_that_was_never_made_cannot_come_back(root: Path, clock: SetCloc
         assert engine.deleted() == []
 
 
-# -- what a process before has deleted -----------------------------------------------------------
+# -- what an earlier process deleted -------------------------------------------------------------
 
 
 def killed(root: Path, target: Path, clock: SetClock) -> dict[str, bytes]:
-    """A copy in `target` as of a process that was killed when much was deleted; what the files of
-    a partition were before."""
+    """Copies to `target` what a process leaves that is killed after many deletions; returns the
+    original files of a partition."""
     with LogManager(str(root), clock=clock) as engine:
         engine.create_topic("orders", 2, SMALL)
         engine.create_topic("gone", 2, {"retention.bytes": "7000", **SMALL})
@@ -261,7 +261,7 @@ def test_what_a_killed_process_deleted_can_come_back(
         engine.undelete("gone")
         assert offsets(engine, "orders") == list(range(12))
         assert offsets(engine, "gone") == list(range(5, 12))
-        assert engine.topic_settings("gone") == {"retention.bytes": "7000", **SMALL}
+        assert engine.stored_configs("gone") == {"retention.bytes": "7000", **SMALL}
         assert logs_of(tree(tmp_path / "killed" / "orders-0")) == logs_of(before)
         assert engine.writer("orders", 0).epochs.epoch_of(0) == 0
         refuse_complaints(engine)
@@ -290,7 +290,7 @@ def test_what_another_process_deleted_stays_until_it_is_purged(
     with LogManager(str(tmp_path / "killed"), clock=clock, finds_deleted=True) as engine:
         purged = engine.purge()
         assert {Path(each.path) for each in purged} <= there
-        # A record below the log start offset is in a segment that stays.
+        # A record below the log start offset is in a segment that is retained.
         assert [(each.path, each.segments) for each in engine.deleted()] == [("orders/0", ())]
         with pytest.raises(CannotUndelete):
             engine.undelete("orders", 0, 0)
@@ -321,7 +321,7 @@ def test_who_maintains_removes_it_in_time(root: Path, clock: SetClock, tmp_path:
 def test_what_is_not_whole_does_not_come_back(
     root: Path, clock: SetClock, tmp_path: Path, damage: str
 ) -> None:
-    """Nor what lies in front of it; what lies behind it does."""
+    """Nor are older segments restored; newer ones are."""
     killed(root, tmp_path / "killed", clock)
     path = tmp_path / "killed" / "orders-0"
     *_, middle, last = sorted(path.glob("*.log.deleted"))

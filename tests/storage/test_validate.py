@@ -1,4 +1,4 @@
-"""What a log takes of other people's batches, what it refuses, and what it changes in them."""
+"""Tests validation of producers' batches: which are accepted, rejected, or changed."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def same_bytes_of_table(admitted: ValidationResult) -> None:
     assert table.rows.tolist() == admitted.table.rows.tolist()
 
 
-# Taken as they are
+# Accepted unchanged
 
 
 @given(
@@ -201,7 +201,7 @@ def test_from_another_log_checksums_are_checked_and_records_are_not() -> None:
     )
 
 
-# Refused
+# Rejected
 
 
 @pytest.mark.parametrize("origin", list(AppendOrigin))
@@ -242,7 +242,7 @@ def test_any_wrong_byte_is_refused_or_outside_what_counts() -> None:
     for at in range(len(data)):
         broken = bytearray(data)
         broken[at] ^= 0x41
-        if 12 <= at < 16:  # the leader epoch, which is set
+        if 12 <= at < 16:  # the leader epoch, which the log sets
             assert bytes(put(broken).data) == bytes(put(data).data)
         else:
             refused(InvalidRecord, bytes(broken))
@@ -269,7 +269,7 @@ def test_a_batch_without_records_is_refused() -> None:
 
 
 def test_a_record_count_of_other_batches_is_refused() -> None:
-    """More or fewer records than the header says, under a right checksum."""
+    """The header claims more or fewer records than there are, under a valid checksum."""
     for count in (1, 3):
         claim = build_batch(records(count))[21:61]
         data = frame_batch(0, 0, claim + build_batch(records(2))[61:])
@@ -352,7 +352,7 @@ def test_a_client_may_not_claim_log_append_time() -> None:
     data = build_batch(records(2), appended)
     on_append = ValidationRules(timestamp_type=TimestampType.LOG_APPEND_TIME)
     assert refused(InvalidTimestamp, data, rules=on_append).index == 0
-    # with CreateTime and a timestamp, it passes, and is no longer claimed
+    # with CreateTime and a timestamp it is accepted, and its type is CreateTime
     admitted = put(data)
     assert admitted.table[0].timestamp_type is TimestampType.CREATE_TIME
     assert admitted.table[0].max_timestamp == NOW - 5
@@ -373,7 +373,7 @@ def test_decompressed_size_has_a_limit() -> None:
     assert "kafkafs.max.batch.bytes" in error.why
 
 
-# Built anew
+# Rebuilt
 
 
 def as_written(read_records: Sequence[Record]) -> list[tuple[Any, ...]]:
@@ -444,7 +444,7 @@ def test_several_old_message_sets_are_as_many_batches() -> None:
     assert [record.offset for record in read(admitted)] == list(range(100, 108))
 
 
-# Records of our own
+# Our own records
 
 
 def test_records_to_be_written_are_judged_alike() -> None:
@@ -513,8 +513,8 @@ COMMON = st.lists(
 def test_the_short_check_agrees_with_decoding(
     lists: list[list[SimpleRecord]], limit: int, compacted: bool, draw: st.DataObject
 ) -> None:
-    """What it finds right is right, and greatest timestamps are the same; of what is not damaged it
-    leaves out nothing but the end of the buffer."""
+    """Batches that it accepts are valid, with the same greatest timestamps. Of undamaged batches it
+    misses only those at the end of the buffer."""
     parts = []
     for some in lists:
         covered = bytearray(build_batch(some)[21:])
@@ -545,7 +545,7 @@ def test_the_short_check_takes_ordinary_batches() -> None:
 
 
 def _table_of(data: bytes) -> BatchTable:
-    """Headers, whatever the offsets."""
+    """Returns the headers, whatever their offsets."""
     rows, at = [], 0
     while at < len(data):
         rows.append(scan(data, len(data), at, BatchTable.empty(1), start=at, whole=True)[0].rows)

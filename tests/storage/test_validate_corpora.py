@@ -1,4 +1,4 @@
-"""What brokers wrote, sent once more: as a producer would send it, and as another log's."""
+"""Sends batches that brokers wrote again, as a producer would and as another log's."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def contents(found: list[Record]) -> list[tuple[object, ...]]:
 
 
 def as_sent(data: bytes, table: BatchTable) -> tuple[bytes, BatchTable]:
-    """The batches that a producer may have sent, as it sent them: those of magic 2 all at 0."""
+    """Returns the batches that producers may have sent, as sent: those of magic 2 at offset 0."""
     counted = table.column(b.RECORD_COUNT) == (
         table.column(b.LAST_OFFSET) - table.column(b.BASE_OFFSET) + 1
     )
@@ -69,7 +69,7 @@ def test_what_a_broker_wrote_is_taken_from_a_producer(
         for magic in set(magics.tolist()):
             sent, table = as_sent(data, whole.select(magics == magic))
             if not len(table) or (table.column(b.ATTRIBUTES) & 8).any():
-                continue  # a producer sends no LogAppendTime
+                continue  # a producer never sends LogAppendTime
             admitted = validate_batches(sent, RULES, AppendOrigin.CLIENT, NOW)
             admitted.place(FIRST, 5)
             found = records(admitted.data, admitted.table)
@@ -116,7 +116,7 @@ def test_what_a_broker_wrote_comes_out_the_same_under_each_codec(
 def test_an_uncompressed_log_encoded_anew_has_the_same_bytes(
     corpus: Callable[[str], Path],
 ) -> None:
-    """Batch by batch: a producer's fields, and whatever the records are."""
+    """Each batch is encoded by itself, with its producer's fields."""
     for partition in ("orders-0", "codec-none-0", "unordered-0", "idem-0"):
         for path in sorted((corpus("kafka43-clean") / partition).glob("*.log")):
             data = path.read_bytes()

@@ -1,5 +1,4 @@
-"""Verifying: nothing is found where a real broker was at work, and every kind of damage is, where
-it is."""
+"""Tests verification: no findings in real brokers' logs, and every kind of damage is located."""
 
 from __future__ import annotations
 
@@ -42,7 +41,7 @@ HEALTHY = (
 
 
 def verified(*log_dirs: Path) -> list[tuple[str, int, str]]:
-    """All findings, their files by the path from the first directory."""
+    """Returns all findings; files are relative to the first directory."""
     verifier = Verifier(Engine([str(path) for path in log_dirs]))
     found = list(verifier.directories())
     for partition in verifier.partitions():
@@ -52,7 +51,7 @@ def verified(*log_dirs: Path) -> list[tuple[str, int, str]]:
 
 
 def checked(partition: Path, start_offset: int = 0, **settings: bool) -> list[tuple[str, int, str]]:
-    """The findings in one partition alone, closed cleanly and not compacted."""
+    """Returns the findings in one partition, by default closed cleanly and not compacted."""
     facts: dict[str, Any] = {"is_closed": True, "may_have_gaps": False, **settings}
     directory = DirFd(str(partition.parent)).child(partition.name)
     found = LogCheck(directory, start_offset, limits=ReadLimits(), **facts).findings()
@@ -72,7 +71,7 @@ def test_nothing_is_found_in_two_directories(corpus: Callable[[str], Path]) -> N
 
 
 def test_damage_as_after_a_power_cut(corpus: Callable[[str], Path]) -> None:
-    """What torn.json lists, each in its place and nothing else."""
+    """The findings are those listed in torn.json, each at its position, and nothing else."""
     found = verified(corpus("kafka43-torn"))
     timeindex = "crash-big-0/00000000000000000000.timeindex"
     assert [(file, position) for file, position, _ in found if file == timeindex] == [
@@ -103,7 +102,7 @@ def test_damage_as_after_a_power_cut(corpus: Callable[[str], Path]) -> None:
     ]
 
 
-# A partition with everything in it, and one thing wrong
+# A partition with everything in it, and one fault
 
 
 def data(base: int, producer: int = -1, transactional: bool = False, epoch: int = 0) -> bytes:
@@ -129,8 +128,8 @@ def marker(offset: int, producer: int, kind: ControlType, epoch: int = 0) -> byt
 
 
 def make(partition: Path) -> list[int]:
-    """Plain and idempotent producers, transactions that end one way and the other, two leader
-    epochs. The base offsets of the segments."""
+    """Writes plain and idempotent producers, committed and aborted transactions, and two leader
+    epochs; returns the base offsets of the segments."""
     made, offset = [], 0
     for number in range(24):
         epoch = int(number > 12)
@@ -283,7 +282,8 @@ def test_leader_epochs(partition: Path, content: str, what: str) -> None:
     assert any(what in found for _, _, found in checked(partition))
 
 
-#: Where a time index points inside a batch is no brokers' business: 3.7 gave the record's offset.
+#: Excludes time indexes, as brokers differ in where one points inside a batch: 3.7 wrote the
+#: record's offset.
 FILES = st.sampled_from([".log", ".index", ".txnindex", ".snapshot", "leader-epoch-checkpoint"])
 
 
@@ -298,17 +298,17 @@ def test_every_flipped_bit_is_found(
     file = files[which % len(files)]
     content = bytearray(file.read_bytes())
     if kind == ".txnindex" and at % len(content) % 34 <= 1:
-        # Of the version nobody looks at the second byte, nor at the sign of the first.
+        # Readers ignore the second byte of the version, and the sign of the first.
         at, bit = at - at % len(content) % 34, bit % 7
     if chr(content[at % len(content)]).isspace() and kind == "leader-epoch-checkpoint":
-        at += 1  # one kind of white space is as good as another
+        at += 1  # all white space is equivalent
     if kind == "leader-epoch-checkpoint" and at % len(content) == content.index(b" ") + 1:
-        at += 2  # what is in front of the first entry may have been deleted once
+        at += 2  # entries before the first may have been deleted
     content[at % len(content)] ^= 1 << bit
     file.write_bytes(content)
     found = checked(path)
     assert found, f"{file.name} byte {at % len(content)} bit {bit}"
-    if kind != "leader-epoch-checkpoint":  # which shows where batches contradict it
+    if kind != "leader-epoch-checkpoint":  # such a fault is located where the batches contradict it
         assert all(Path(name).stem == file.stem or kind == ".log" for name, _, _ in found)
     shutil.rmtree(path.parent)
 
@@ -364,8 +364,8 @@ def test_beside_the_partitions(tmp_path: Path) -> None:
 
 
 def test_a_log_whose_start_went_up_before_a_crash(partition: Path) -> None:
-    """Its first epoch was forgotten with the records deleted; they are back, as their deletion had
-    not been noted in the log directory."""
+    """Its first epoch was removed when the records were deleted. They are back, because their
+    deletion had not reached the log directory's checkpoint."""
     (partition / "leader-epoch-checkpoint").write_text("0\n2\n0 20\n1 41\n")
     assert checked(partition) == []
 
@@ -384,8 +384,8 @@ def test_a_transaction_that_began_in_segments_since_deleted(tmp_path: Path) -> N
 
 
 def test_after_a_crash_only_what_is_not_deleted_was_learnt(tmp_path: Path) -> None:
-    """Kafka's recovery begins at the log start offset, also where older segments are still there.
-    The entries and producers are what it makes of the rest then."""
+    """Kafka's recovery begins at the log start offset even if older segments still exist, so
+    entries and producers reflect only the rest."""
     made = [data(0, 7, transactional=True), data(3), marker(6, 7, ControlType.ABORT), data(7)]
     one_each = TopicSettings(segment_bytes=len(made[0]))
     path = tmp_path / "topic-0"
@@ -398,14 +398,14 @@ def test_after_a_crash_only_what_is_not_deleted_was_learnt(tmp_path: Path) -> No
         shutil.copy(snapshot, path)
     assert len(checked(path)) > 1
     assert checked(path, start_offset=3) == []
-    # One with a record that is left is missed by readers, whatever began before.
+    # Readers need the entry of a transaction with a remaining record, wherever it began.
     missing = "no entry for the transaction of producer 7, aborted from offset 0 to 6"
     assert (index.name, -1, missing) in checked(path, start_offset=2)
 
 
 def test_empty_segments_are_the_log_s_end(partition: Path) -> None:
-    """Though a power cut took the end of the one before."""
-    snapshot = log_of(partition, -1, "snapshot")  # that of the end before
+    """This holds even if a power cut damaged the end of the segment before."""
+    snapshot = log_of(partition, -1, "snapshot")  # the snapshot at the previous end
     for base in (9998, 9999):
         for kind in ("log", "index", "timeindex"):
             (partition / f"{base:020}.{kind}").write_bytes(b"")
@@ -418,7 +418,7 @@ def test_the_quorums_log_is_not_closed_by_the_marker(
     writable_corpus: Callable[[str], Path],
 ) -> None:
     """A broker recovers it at every start (KafkaMetadataLog); an engine leaves it alone, and may
-    mark the directory as closed in good order all the same."""
+    still mark the directory as cleanly shut down."""
     log_dir = writable_corpus("kafka43-crash")
     (log_dir / ".kafka_cleanshutdown").write_text('{"version":0,"brokerEpoch":-1}')
     others = {file.partition("/")[0] for file, _, _ in verified(log_dir)}

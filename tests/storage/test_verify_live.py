@@ -1,4 +1,4 @@
-"""Verifying a log that is being written: each step of the reading meets another state of it."""
+"""Tests verifying a log that is being written: each read sees another state of it."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ def log_dir(tmp_path: Path) -> Path:
 
 
 def opened(log_dir: Path, segment_batches: int) -> LogWriter:
-    """An empty log with segments of so many batches, each of which has index entries."""
+    """Opens an empty log with `segment_batches` batches per segment, all with index entries."""
     settings = config(segment_bytes=segment_batches * SIZE, index_interval_bytes=0)
     return open_log(log_dir / "t-0", settings, SetClock(NOW))
 
 
 @contextmanager
 def stepping(step: Callable[[], object], every: int = 1) -> Iterator[None]:
-    """While the block runs, `step` happens before each call that looks at a file or directory, or
-    before one in `every`."""
+    """Calls `step` before each call that reads a file or directory, or before one in `every`, while
+    the block runs."""
     is_within = False
     calls = 0
 
@@ -67,7 +67,7 @@ def stepping(step: Callable[[], object], every: int = 1) -> Iterator[None]:
 
 
 def verified(log_dir: Path) -> list[tuple[str, int, str]]:
-    """The findings, without pauses between readings."""
+    """Returns the findings, without pauses between reads."""
     verifier = Verifier(Engine([str(log_dir)]), pause=lambda _: None)
     found = list(verifier.directories())
     for partition in verifier.partitions():
@@ -114,7 +114,7 @@ def test_a_batch_that_is_half_written_is_no_fault(log_dir: Path) -> None:
     path.write_bytes(whole[: -SIZE // 2])
     (partition,) = Verifier(Engine([str(log_dir)])).partitions()
     torn = [one.position for one in Verifier(Engine([str(log_dir)])).partition(partition)]
-    assert 4 * SIZE in torn  # for certain, if nothing changes
+    assert 4 * SIZE in torn  # certain, if nothing changes
 
     def restore() -> None:
         path.write_bytes(whole)
@@ -125,7 +125,7 @@ def test_a_batch_that_is_half_written_is_no_fault(log_dir: Path) -> None:
 
 
 def touch(log_dir: Path) -> None:
-    """Changes the partition's directory, and nothing that counts."""
+    """Changes the partition's directory, but nothing that matters."""
     note = log_dir / "t-0" / "note"
     note.write_text("x" * (note.stat().st_size + 1 if note.exists() else 1))
 
@@ -145,8 +145,8 @@ def test_damage_is_found_in_a_log_that_grows_at_every_step(
     index = path.with_suffix(".index")
     with index.open("r+b") as file:
         file.seek(8)
-        file.write((1 << 20).to_bytes(4, "big"))  # beyond the end of the log, for a long time
-    # Slower than it is read: the log is read several times.
+        file.write((1 << 20).to_bytes(4, "big"))  # past the end of the log, for a long time
+    # Writes are slower than reads, so the log is read several times.
     with stepping(lambda: writer.append(batch()), every=20):
         found = verified(log_dir)
     assert writer.end_offset > 20

@@ -1,4 +1,4 @@
-"""Views: ranges, what each damage costs and where it is reported, caches, times, threads."""
+"""Tests views: ranges, the cost and location of each damage, caches, times, threads."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def old_part(base: int, count: int, magic: int, codec: Codec) -> Part:
 
 
 def write(directory: Path, parts: Sequence[Part], segment_bytes: int = 1 << 20) -> list[Plain]:
-    """The partition with these batches; returns its records."""
+    """Writes a partition with these batches; returns its records."""
     settings = TopicSettings(segment_bytes=segment_bytes, index_interval_bytes=0)
     write_partition(directory, [data for data, _ in parts], settings)
     return [record for data, records in parts for record in written(data, records)]
@@ -70,13 +70,13 @@ SIZE = len(PARTS[0][0])
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
-    """Forty records in segments of eight: 0, 8, 16, 24, 32."""
+    """Writes forty records in segments of eight: 0, 8, 16, 24, 32."""
     write(tmp_path / "p-0", PARTS, 4 * SIZE)
     return tmp_path / "p-0"
 
 
 def replace_batch(directory: Path, base: int, data: bytes) -> Path:
-    """Another batch, of any length, in place of the one at offset `base`; returns its file."""
+    """Replaces the batch at offset `base` by one of any length; returns its file."""
     log = directory / f"{base // 8 * 8:020}.log"
     at = base % 8 // 2 * SIZE
     whole = log.read_bytes()
@@ -93,7 +93,7 @@ def put(data: bytes, at: int, layout: str, *values: int) -> bytes:
 
 
 def bad_batch(base: int) -> bytes:
-    """A batch of two offsets whose checksum fits and whose records are garbage."""
+    """Returns a batch of two offsets with a valid checksum and garbage for records."""
     fields = struct.pack(">hiqqqhii", 0, 1, 5, 5, -1, -1, -1, 2)
     return frame_batch(base, 0, fields + b"\x7f" * (SIZE - 61))
 
@@ -191,7 +191,7 @@ def test_the_last_record_is_found_behind_a_long_empty_stretch(tmp_path: Path) ->
 
 
 def test_an_empty_batch_with_bytes_in_it_is_an_empty_batch(tmp_path: Path) -> None:
-    """Kafka does not look at the bytes of a batch whose count is 0."""
+    """Kafka ignores the bytes of a batch whose count is 0."""
     fields = struct.pack(">hiqqqhii", 0, 3, 5, 5, -1, -1, -1, 0)
     odd = frame_batch(2, 0, fields + b"what is this")
     records = write(tmp_path / "p-0", [part(0), (odd, []), part(6)])
@@ -332,7 +332,7 @@ def test_damage_among_old_messages(tmp_path: Path, magic: int, codec: Codec) -> 
 
 
 def test_an_offset_before_a_wrapper_and_behind_damage_is_damaged(tmp_path: Path) -> None:
-    """Where a wrapper begins is known only when it is opened."""
+    """The start of a wrapper is known only once it is decompressed."""
     parts = [
         old_part(0, 5, 1, Codec.GZIP),
         old_part(5, 5, 1, Codec.GZIP),
@@ -381,11 +381,11 @@ def test_whatever_became_of_one_batch_nothing_else_is_lost_or_made_up(
         view = open_view(directory)
         found, damage = scan(view)
         lost = [record for record in records if record not in found]
-        # The batch itself; or its neighbour, where that made up for missing bytes, or where a lying
-        # length leads right to the batch behind it.
+        # The batch itself, or its neighbour if that made up for missing bytes, or if a wrong length
+        # leads exactly to the batch after it.
         assert {record.offset // 2 for record in lost} <= {which, which + 1}
         made_up = [record for record in found if record not in records]
-        # Of the last batch nothing tells that its base offset, which no checksum covers, is wrong.
+        # Nothing reveals that the last batch's base offset is wrong, as no checksum covers it.
         assert not made_up or which == 19
         assert {record.value for record in made_up} <= {b"0038", b"0039"}
         told = [range(d.first_offset, 40 if d.next_offset < 0 else d.next_offset) for d in damage]
@@ -598,7 +598,7 @@ def test_many_readers_of_one_view_do_not_disturb_each_other(tmp_path: Path) -> N
         try:
             for _ in range(4 if COMPILED else 1):
                 check(view, records)
-        except BaseException as error:  # handed to the test's own thread
+        except BaseException as error:  # reported by the test's own thread
             failures.append(error)
             raise
 

@@ -1,4 +1,4 @@
-"""Walks over a segment: all batches of a sound one, and around any damage."""
+"""Tests walks over a segment: all batches of a valid one, and around any damage."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ LIMIT = 1 << 20
 
 
 def batch(base: int, records: int = 1, size: int = 20, **fields: Any) -> bytes:
-    """A batch of `records` at `base` and after, each with a value of `size` bytes."""
+    """Builds a batch of `records` from `base` on, each with a value of `size` bytes."""
     values = [SimpleRecord(1000 + base + n, None, bytes([n % 256]) * size) for n in range(records)]
     return build_batch(values, BatchFields(base_offset=base, **fields))
 
@@ -41,7 +41,7 @@ def put(data: bytes, at: int, layout: str, *values: int) -> bytes:
 
 
 class Log:
-    """A `.log` file of these batches, and its walks."""
+    """A `.log` file of these batches, with walks over it."""
 
     def __init__(self, path: Path, *parts: bytes) -> None:
         self.data = b"".join(parts)
@@ -50,7 +50,7 @@ class Log:
         self.extent = Extent(file, 0, 0, len(self.data), LIMIT)
 
     def headers(self, **changes: Any) -> tuple[list[int], list[Fault]]:
-        """Base offsets and faults of a walk over headers."""
+        """Returns base offsets and faults of a walk over headers."""
         bases: list[int] = []
         faults: list[Fault] = []
         for part in walk_headers(replace(self.extent, **changes)):
@@ -61,7 +61,7 @@ class Log:
         return bases, faults
 
     def runs(self, run_bytes: int = 1 << 20, **changes: Any) -> tuple[list[int], list[Fault]]:
-        """Base offsets and faults of a walk over whole batches."""
+        """Returns base offsets and faults of a walk over whole batches."""
         bases: list[int] = []
         faults: list[Fault] = []
         for part in read_runs(replace(self.extent, **changes), run_bytes):
@@ -79,7 +79,7 @@ def directory() -> Iterator[Path]:
 
 
 def whole_batches(runs: Iterator[BatchRun | Fault]) -> list[bytes]:
-    """The bytes of all batches in some runs."""
+    """Returns the bytes of all batches in some runs."""
     return [
         bytes(run.data[header.position - run.base : header.next_position - run.base])
         for run in runs
@@ -104,7 +104,7 @@ def test_a_sound_log_is_walked_whole(log: bytes, run_bytes: int) -> None:
 
 @pytest.mark.parametrize("size", [1, 400, 70_000])
 def test_many_batches_of_one_size(directory: Path, size: int) -> None:
-    """Small ones fill tables and chunks, large ones go past them."""
+    """Small batches fill tables and chunks, large ones exceed them."""
     count = 3000 if size < 1000 else 40
     log = Log(directory, *(batch(base, size=size) for base in range(count)))
     assert log.headers() == (list(range(count)), [])
@@ -121,7 +121,7 @@ def test_a_walk_may_begin_in_the_middle_and_end_early(directory: Path) -> None:
 
 
 def both(log: Log, **changes: Any) -> tuple[list[int], list[Fault]]:
-    """What both walks find; they must agree on what is readable."""
+    """Returns what both walks find; they must agree on what is readable."""
     bases, faults = log.runs(**changes)
     for run_bytes in (1, 200):
         again, _ = log.runs(run_bytes, **changes)
@@ -130,7 +130,7 @@ def both(log: Log, **changes: Any) -> tuple[list[int], list[Fault]]:
 
 
 THREE = [batch(10, 2), batch(12, 2), batch(14, 2)]
-AT = len(THREE[0])  # where the middle one begins
+AT = len(THREE[0])  # where the middle batch begins
 SIZE = len(THREE[1])
 
 
@@ -171,7 +171,7 @@ def test_one_bad_batch_costs_itself_alone(directory: Path, bad: bytes, what: str
     assert faults[0].error.position == AT
     assert faults[0].error.file == log.extent.file.path
     assert faults[-1].resume == AT + len(bad)
-    # Headers alone may seem sound where only the checksum is wrong, but hide nothing behind them.
+    # Headers may seem valid if only the checksum is wrong, but hide no later batches.
     walked, _ = log.headers()
     assert set(walked) - {12} == {10, 14}
 
@@ -182,8 +182,8 @@ def test_whatever_became_of_one_batch_the_others_are_read(
 ) -> None:
     parts = [batch(base, 3) for base in (10, 20, 30, 40)]
     parts[which] = mutated(parts[which], mutations[:1])
-    # A batch that lost its last bytes may find the same ones at the start of the next, which then
-    # is the damaged one.
+    # A batch that lost its last bytes may find the same bytes at the start of the next one, which
+    # is then the damaged batch.
     may_be_lost: tuple[set[int], ...] = ({10 * (which + 1)}, {10 * (which + 2)}, set())
     with TemporaryDirectory() as name:
         log = Log(Path(name), *parts)
@@ -254,7 +254,7 @@ def test_a_batch_at_the_limit_of_memory_is_read_and_one_above_it_is_not(director
     bases, [fault] = log.runs(1000, max_batch_bytes=len(large) - 1)
     assert bases == [1, 20]
     assert f"batch of {len(large)} bytes is larger than {len(large) - 1}" in fault.error.what
-    # Where it is does not need its bytes.
+    # Locating it does not require its bytes.
     assert log.headers(max_batch_bytes=1000) == ([1, 10, 20], [])
 
 
@@ -276,7 +276,7 @@ def test_a_batch_in_a_value_is_no_batch_of_the_log(directory: Path) -> None:
 
 
 def test_memory_does_not_follow_what_lengths_claim(directory: Path) -> None:
-    """Every place claims a batch of nearly 1 GB, of which the file has the bytes, as holes."""
+    """Every position claims a batch of nearly 1 GB, and the file has that many bytes, as holes."""
     header = put(batch(5), 8, ">i", 1 << 29)
     with (directory / "log").open("wb") as file:
         for at in range(0, 64 << 10, 4096):
@@ -306,7 +306,7 @@ def test_a_file_of_false_headers_ends_in_bounded_time(directory: Path) -> None:
 def test_a_header_that_was_read_is_not_read_again(
     directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The last batch of a run is borne out by what follows it, which is in memory mostly."""
+    """The last batch of a run is confirmed by what follows it, which is usually in memory."""
     log = Log(directory, *(batch(base) for base in range(500)))
     reads: list[int] = []
     read = OpenFile.read
@@ -326,7 +326,7 @@ def test_a_header_that_was_read_is_not_read_again(
 
 @pytest.mark.parametrize("kept", [0, 1, 30, AT, AT + 5, AT + 70])
 def test_a_file_that_becomes_shorter_is_no_damage(directory: Path, kept: int) -> None:
-    """A live broker truncated it: what is gone is gone."""
+    """A live broker truncated it; the missing part is no damage."""
     log = Log(directory, *THREE)
     with (directory / "log").open("r+b") as file:
         file.truncate(kept)

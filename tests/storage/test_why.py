@@ -1,4 +1,4 @@
-"""Why a segment is there: retention's outlook and the cleaner's plan of one log, side by side."""
+"""Tests explanations of segments: retention's forecast and the cleaner's plan of one log."""
 
 from __future__ import annotations
 
@@ -23,8 +23,7 @@ HOUR_MS = 3_600_000
 
 
 class Made:
-    """A log directory with topic `t`, of which each segment has one batch, an hour after the one
-    before."""
+    """A log directory with topic `t`. Each segment has one batch, an hour after the one before."""
 
     def __init__(self, path: Path, settings: Mapping[str, str]) -> None:
         self.path = path
@@ -53,7 +52,7 @@ Make = Callable[..., Made]
 
 @pytest.fixture
 def make(tmp_path: Path) -> Iterator[Make]:
-    """`make(settings)` is a log directory that is open for writing until the test ends."""
+    """Returns `make(settings)`, a log directory that is open for writing until the test ends."""
     made: list[Made] = []
 
     def start(**settings: str) -> Made:
@@ -71,7 +70,7 @@ def bounds(found: ExplainedPartition) -> list[Bound | None]:
 
 
 def segments(found: ExplainedPartition) -> Any:
-    """As `why.json` says them."""
+    """Returns the segments as `why.json` has them."""
     return json.loads(json.dumps(found.as_json()))["segments"]
 
 
@@ -91,7 +90,7 @@ def test_a_log_that_is_only_deleted_from(make: Make) -> None:
 
 
 def test_retention_may_delete_what_was_explained(make: Make) -> None:
-    """Nothing is read afterwards: a broker under load deletes a segment a second."""
+    """Nothing is read later, as a broker under load deletes a segment per second."""
     made = make(retention_bytes="1")
     made.append(b"a")
     made.append(b"b")
@@ -127,7 +126,7 @@ def test_too_young_and_until_when(make: Make) -> None:
     assert bounds(found) == [Bound.DIRTY, Bound.DIRTY, Bound.LAG, Bound.LAG, Bound.ACTIVE]
     until = [each["compaction"]["cleanableAt"] for each in segments(found)]
     assert until == [None, None, THEN + 6 * HOUR_MS, THEN + 7 * HOUR_MS, None]
-    # It is as it was foretold, and not a moment before.
+    # The forecast holds exactly, and not a moment earlier.
     assert bounds(made.why(now_ms=until[2]))[2] is Bound.DIRTY
     assert bounds(made.why(now_ms=until[2] - 1))[2] is Bound.LAG
 
@@ -201,7 +200,7 @@ def test_a_partition_without_segments(make: Make) -> None:
 
 
 def test_asking_changes_nothing(corpus: Callable[[str], Path]) -> None:
-    """Every partition of a broker that cleaned; the fixture compares the files."""
+    """Covers every partition of a broker that cleaned; the fixture compares the files."""
     reader = Engine(str(corpus("compact-after2")))
     for topic in reader.topics():
         log = reader.log(topic, 0)

@@ -1,4 +1,4 @@
-"""The engine that writes: directories held, topics made and deleted, logs closed and taken up."""
+"""Tests the engine that writes: locking directories, creating and deleting topics, opening logs."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def append(engine: LogManager, topic: str, *values: bytes, partition: int = 0) -> int:
-    """The first offset; the records have the clock's time."""
+    """Appends values with the clock's time; returns the first offset."""
     records = RecordColumns.from_values(list(values), timestamp=engine.clock.now_ms())
     return engine.writer(topic, partition).append_records(records).first_offset
 
@@ -84,7 +84,7 @@ def checkpoint(root: Path, name: str) -> dict[tuple[str, int], int]:
 
 
 def crashed(root: Path, target: Path) -> Path:
-    """A copy as a killed process leaves it: what was written is there, nothing was closed."""
+    """Copies the directory as a killed process leaves it: written, but not closed."""
     shutil.copytree(root, target)
     return target
 
@@ -224,7 +224,7 @@ def test_an_opening_that_is_interrupted_leaves_the_rest(root: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         LogManager(str(root), one_by_one, loaded=loaded)
     assert len(done) < 10
-    with LogManager(str(root)) as engine:  # nobody holds it
+    with LogManager(str(root)) as engine:  # it is not locked
         assert len(engine.writers()) == 50
 
 
@@ -240,7 +240,7 @@ def test_a_partition_that_cannot_be_opened_is_told_and_the_others_serve(root: Pa
         with pytest.raises(UnknownPartition):
             engine.writer("orders", 0)
         assert append(engine, "orders", b"y", partition=1) == 1
-    # Its checkpoints are kept, and what was clean is clean: somebody may mend it.
+    # Its checkpoints are kept, and it stays marked as clean, because it may be repaired.
     assert checkpoint(root, "recovery-point") == {("orders", 0): 0, ("orders", 1): 2}
     assert (root / ".kafka_cleanshutdown").exists()
     (root / ".kafka_cleanshutdown").unlink()
@@ -390,7 +390,7 @@ def test_something_else_of_a_partitions_name_is_left_alone(
         assert topic not in engine.topics()
     assert (tmp_path / "elsewhere" / "precious").exists()
     assert (root / "b-0").read_text() == "a file"
-    engine.create_topic("c")  # nothing went offline
+    engine.create_topic("c")  # no directory went offline
     assert append(engine, "c", b"x") == 0
 
 
@@ -423,7 +423,7 @@ def test_a_deleted_topics_files_wait_for_the_delay(
     doomed = {name for name in names(root) if name.endswith("-delete")}
     assert sorted(name.split(".")[0] for name in doomed) == ["orders-0", "orders-1"]
     assert checkpoint(root, "recovery-point") == {}
-    # Another topic of that name is another topic.
+    # A new topic of the same name does not inherit anything.
     assert engine.create_topic("orders") != first_id
     assert engine.topic_config("orders").changed == {}
     assert append(engine, "orders", b"new") == 0
@@ -454,7 +454,7 @@ def test_a_topic_is_deleted_only_if_nothing_was_appended(engine: LogManager) -> 
 
 
 def test_deleting_an_unchanged_topic_races_with_appends(engine: LogManager) -> None:
-    """What an append was told is in the log is never in a topic that was deleted as it was."""
+    """An acknowledged append never ends up in a topic that was deleted as unchanged."""
     for _ in range(30):
         engine.create_topic("raced")
         writer = engine.writer("raced", 0)
@@ -476,7 +476,7 @@ def test_deleting_an_unchanged_topic_races_with_appends(engine: LogManager) -> N
 
 
 def test_checkpoints_never_tell_a_new_topic_of_an_old_one(engine: LogManager) -> None:
-    """Also those that another thread writes while one is deleted and made again."""
+    """This includes checkpoints that another thread writes during deletion and re-creation."""
     ended = threading.Event()
 
     def checkpoint_without_pause() -> None:
@@ -542,7 +542,7 @@ def test_partitions_go_where_the_fewest_are(tmp_path: Path) -> None:
 def test_a_failed_directory_goes_offline_and_the_others_go_on(tmp_path: Path) -> None:
     one, two = tmp_path / "one", tmp_path / "two"
     engine = LogManager(f"{one},{two}")
-    engine.create_topic("a", 4)  # 0 and 2 in the first, 1 and 3 in the second
+    engine.create_topic("a", 4)  # 0 and 2 in the first directory, 1 and 3 in the second
     for number in range(4):
         append(engine, "a", b"before", partition=number)
     engine.writer("a", 0).flush()
@@ -556,7 +556,7 @@ def test_a_failed_directory_goes_offline_and_the_others_go_on(tmp_path: Path) ->
     assert [line for line in engine.problems if "one: offline" in line]
     for task in engine.task_names:
         engine.run(task)
-    # What is made now goes to the other one, and nothing more is written to this.
+    # New partitions go to the other directory, and nothing more is written to this one.
     before = names(one)
     engine.create_topic("b", 2, {"retention.ms": "5"})
     assert {Path(engine.partition_dir("b", number).path).parent for number in (0, 1)} == {two}
@@ -569,7 +569,7 @@ def test_a_failed_directory_goes_offline_and_the_others_go_on(tmp_path: Path) ->
     with LogManager(f"{one},{two}") as engine:
         assert values(engine, "a")[:1] == [b"before"]
         assert values(engine, "a", 1) == [b"before", b"after"]
-        # The settings that the failed one missed.
+        # It has the config that the failed directory missed.
         assert engine.topic_config("b").config.retention_ms == 5
         assert (one / "kafkafs.topics").read_bytes() == (two / "kafkafs.topics").read_bytes()
 
@@ -597,7 +597,7 @@ def test_a_full_disk_can_be_tried_again(root: Path) -> None:
         engine.create_topic("a")
         append(engine, "a", b"x")
         for task, name in FILES.items():
-            # One that is right would be left alone.
+            # A correct file would be left alone.
             (root / f"{name}-offset-checkpoint").write_bytes(b"0\n1\na 0 77\n")
             with (
                 replaced(FailingCalls(0, errno.ENOSPC, ("pwritev",))),
@@ -612,7 +612,7 @@ def test_a_full_disk_can_be_tried_again(root: Path) -> None:
             engine.set_topic_config("a", {"retention.ms": "5"})
         assert engine.stored_configs("a") == {}
         engine.set_topic_config("a", {"retention.ms": "5"})
-        # It is in the file, but nobody knows whether for good.
+        # It is in the file, but may not be durable.
         with (
             replaced(FailingCalls(3, errno.EMFILE, ("open",))),
             pytest.raises(OSError, match="Too"),
@@ -642,7 +642,7 @@ def test_what_cannot_be_closed_is_not_called_clean(root: Path) -> None:
         assert values(again, "a") == [b"x"]
 
 
-# -- settings -------------------------------------------------------------------------------------
+# -- configs --------------------------------------------------------------------------------------
 
 
 def test_where_a_setting_comes_from(root: Path) -> None:
@@ -661,7 +661,7 @@ def test_where_a_setting_comes_from(root: Path) -> None:
         assert engine.writer("a", 0).config.retention_ms == 7
         assert engine.writer("a", 0).config.cleanup_policy == ("compact",)
         engine.set_topic_config("a", {"retention.ms": "9"})
-        assert engine.writer("a", 0).config.retention_ms == 7  # this run's goes first
+        assert engine.writer("a", 0).config.retention_ms == 7  # this run's configs take precedence
 
 
 @pytest.mark.parametrize(
@@ -708,7 +708,7 @@ def test_retention_and_the_removal_of_what_it_deleted(
     clock.advance(60_000)
     engine.run("deletion")
     assert segments(root, "a-0") == [f"{base:020}.log" for base in (1, 2)]
-    # All of it is old: a new segment first, and then nothing is left of the others.
+    # All segments are old: a new one is rolled first, and then all others are deleted.
     clock.advance(10 * DAY_MS)
     engine.run("retention")
     assert engine.log("a", 0).view().start_offset == 3
@@ -737,7 +737,7 @@ def test_where_something_deleted_waits_is_known(root: Path, clock: SetClock) -> 
         engine.writer("records", 0).delete_records(1)
         engine.truncate_to("cut", 0, 1)
         assert with_deleted(engine) == [("cut", 0), ("old", 0), ("records", 0)]
-        # What cannot be removed stays one of them.
+        # Files that cannot be removed stay in the list.
         clock.advance(30_000)
         with (
             replaced(FailingCalls(0, errno.ENOSPC, ("unlink",))),
@@ -748,7 +748,7 @@ def test_where_something_deleted_waits_is_known(root: Path, clock: SetClock) -> 
         engine.run("deletion")
         assert with_deleted(engine) == [("cut", 0), ("records", 0)]
         assert segments(root, "old-0") == [f"{base:020}.log" for base in (1, 2)]
-        # Another topic of a deleted one's name has nothing.
+        # A new topic with a deleted one's name has no deleted files.
         engine.delete_topic("cut")
         engine.create_topic("cut")
         assert with_deleted(engine) == [("records", 0)]
@@ -759,7 +759,7 @@ def test_where_something_deleted_waits_is_known(root: Path, clock: SetClock) -> 
         engine.run("retention")
     with LogManager(str(root), clock=clock, finds_deleted=True) as again:
         assert len(again.deleted()) == 2
-        assert with_deleted(again) == []  # what was found waits for no time
+        assert with_deleted(again) == []  # files found at the start are not delayed
 
 
 def test_one_partition_that_fails_holds_up_no_other(
@@ -785,7 +785,7 @@ def test_deleted_records_stay_deleted_after_the_checkpoint(root: Path, tmp_path:
         engine.create_topic("a")
         append(engine, "a", *[b"%d" % number for number in range(5)])
         assert engine.writer("a", 0).delete_records(3) == 3
-        # Readers see it at once, before it is on the disk.
+        # Readers see it at once, before it is on disk.
         assert values(engine, "a") == [b"3", b"4"]
         assert checkpoint(root, "log-start") == {}
         engine.run("start-offsets")
@@ -844,13 +844,13 @@ def test_a_checkpoint_that_is_right_is_left_alone(
     engine.create_topic("a", 2)
 
     def run() -> bool:
-        """Whether the task wrote the file."""
+        """Returns whether the task wrote the file."""
         before = file.stat().st_ino if file.exists() else 0
         engine.run(checkpoint_task)
         return file.stat().st_ino != before
 
     def change() -> int:
-        """Of all three offsets of a partition; the one that it has then."""
+        """Changes all three offsets of a partition; returns their new value."""
         offset = append(engine, "a", b"x") + 1
         engine.writer("a", 0).flush()
         engine.writer("a", 0).delete_records(offset)
@@ -858,12 +858,12 @@ def test_a_checkpoint_that_is_right_is_left_alone(
 
     change()
     assert [run(), run()] == [True, False]
-    # As wrong as somebody's editor left it, or not there.
+    # The file is damaged as by an editor, or missing.
     file.write_bytes(b"0\n0\n")
     assert [run(), run()] == [True, False]
     file.unlink()
     assert [run(), run()] == [True, False]
-    # What has its name and is not known to be durable is written again.
+    # A file that is in place but may not be durable is written again.
     offset = change()
     with (
         replaced(FailingCalls(3, errno.EMFILE, ("open",))),
@@ -877,7 +877,7 @@ def test_a_checkpoint_that_is_right_is_left_alone(
 def test_what_deletes_runs_by_itself_only_for_those_who_maintain(
     root: Path, clock: SetClock
 ) -> None:
-    """Without `maintain` retention and the cleaner are done when somebody asks for them."""
+    """Without `maintain`, retention and the cleaner run only on request."""
     settings = {
         "log.initial.task.delay.ms": "0",
         "log.retention.check.interval.ms": "1",
@@ -928,7 +928,7 @@ def test_a_task_that_is_paused(root: Path) -> None:
 
 
 def test_many_threads_at_once(root: Path) -> None:
-    """Appends, topics made and deleted, settings, tasks: nothing is lost and nothing hangs."""
+    """With appends, topics created and deleted, configs and tasks, nothing is lost or hangs."""
     settings = {"log.initial.task.delay.ms": "0", "log.retention.check.interval.ms": "1"}
     failures: list[BaseException] = []
 
@@ -989,7 +989,7 @@ def test_a_truncated_log_is_checkpointed(root: Path) -> None:
 
 
 def test_a_topic_made_again_was_never_cleaned(tmp_path: Path) -> None:
-    """Else the cleaner would leave alone what lies below the offset where it was."""
+    """Otherwise the cleaner would skip everything below the old offset."""
     with LogManager(str(tmp_path / "data")) as engine:
         compacted = {"cleanup.policy": "compact"}
         engine.create_topic("keys", 2, compacted)

@@ -1,4 +1,4 @@
-"""A partition that is written to: what appends, flushes, deletions and truncations leave behind."""
+"""Tests a partition that is written: what appends, flushes, deletions and truncations leave."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def writer(path: Path) -> LogWriter:
-    """An empty log with segments of three batches, each of which has index entries."""
+    """Opens an empty log with segments of three batches, all with index entries."""
     return open_log(path, config(segment_bytes=3 * SIZE, index_interval_bytes=0), SetClock(NOW))
 
 
@@ -217,7 +217,7 @@ def test_a_batch_sent_twice_is_answered_with_its_offsets(path: Path) -> None:
 
 
 class CountingCalls(Calls):
-    """Counts writes and fsyncs of `.log` files, which take some time."""
+    """Counts writes and fsyncs of `.log` files, and makes them slow."""
 
     def __init__(self) -> None:
         self.fsyncs = 0
@@ -335,7 +335,7 @@ def test_everything_at_once(path: Path) -> None:
     def look() -> None:
         try:
             records = read(open_view(path, writer.start_offset))
-        except SegmentGone:  # deleted without a delay
+        except SegmentGone:  # deleted without delay
             return
         assert [record.offset for record in records] == sorted({r.offset for r in records})
         seen.append(len(records))
@@ -423,7 +423,7 @@ def test_a_rolled_segment_is_synced_in_the_background(path: Path) -> None:
         writer.append(batch())
     assert (writer.recovery_point, len(tasks)) == (0, 2)
     tasks[0]()
-    assert writer.recovery_point == 2  # the other one was rolled meanwhile
+    assert writer.recovery_point == 2  # the other batch was rolled in the meantime
     tasks[1]()
     assert writer.recovery_point == 2
     writer.flush()
@@ -436,14 +436,14 @@ def test_a_roll_with_nothing_unflushed_syncs_the_indexes_that_it_closes(path: Pa
     calls = CountingCalls()
     with replaced(calls):
         writer.append(batch())
-    assert calls.fsyncs == 3 + 1  # ... and the directory
+    assert calls.fsyncs == 3 + 1  # and that of the directory
 
 
 # -- deleting -------------------------------------------------------------------------------------
 
 
 def fill(writer: LogWriter, count: int = 9) -> None:
-    """Segments of three, each record a batch."""
+    """Fills segments of three batches, one record per batch."""
     for number in range(count):
         writer.append(batch(timestamp=NOW - 1000 + number))
 
@@ -507,7 +507,7 @@ def logs_of(found: dict[str, bytes]) -> dict[str, bytes]:
 
 
 def entries(name: str, data: bytes) -> list[tuple[int, ...]]:
-    """What is in an index; nothing in another file."""
+    """Returns the entries of an index, and none for other files."""
     layout = {".index": ">ii", ".timeindex": ">qi"}.get(name[20:])
     return list(struct.iter_unpack(layout, data)) if layout else []
 
@@ -525,7 +525,7 @@ def test_truncated_it_is_as_if_no_more_had_been_appended(tmp_path: Path, offset:
         fill(writer, 2)
         writer.close()
         found.append(files(tmp_path / name))
-        # entries are fewer where the interval began anew, and none is wrong
+        # there are fewer entries where the interval restarted, and none is wrong
         assert read(open_view(tmp_path / name))[-2:] == read(open_view(tmp_path / name), offset)
     assert logs_of(found[0]) == logs_of(found[1])
     for name, data in found[1].items():
@@ -651,7 +651,7 @@ def test_producers_expire(writer: LogWriter) -> None:
 
 
 def test_a_partition_that_was_deleted_takes_nothing_at_once(path: Path, writer: LogWriter) -> None:
-    """Whoever asks just then learns from the append itself that the partition is not there."""
+    """The append itself then reports that the partition does not exist."""
     writer.append(batch())
     assert writer.takes_at_once(100)
     writer.abandon()

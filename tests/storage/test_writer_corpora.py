@@ -1,4 +1,4 @@
-"""Partitions of real brokers, appended once more by the engine: every file is the same."""
+"""Appends the partitions of real brokers again with the engine: every file is the same."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LATER = 1_800_000_000_000
 
 
 def settings_of(expected: Path, topic: str) -> TopicConfig:
-    """The settings under which the broker wrote `topic`."""
+    """Returns the config with which the broker wrote `topic`."""
     topics = json.loads((expected / "partitions.json").read_text())
     configs = topics.get(topic, {"configs": {}})["configs"]
     texts = {name: config["value"] for name, config in configs.items()}
@@ -31,7 +31,7 @@ def settings_of(expected: Path, topic: str) -> TopicConfig:
 
 
 def as_sent(header: Header) -> bytes:
-    """A batch as its producer sent it: it did not know the offset, nor the time of the append."""
+    """Returns a batch as its producer sent it, without the offset and the append time."""
     if not header.attributes & LOG_APPEND_TIME:
         return bytes(8) + header.data[8:]
     covered = struct.pack(">h", header.attributes & ~LOG_APPEND_TIME) + header.data[23:]
@@ -39,7 +39,7 @@ def as_sent(header: Header) -> bytes:
 
 
 def append(writer: LogWriter, header: Header, clock: SetClock, topic: str) -> None:
-    """One batch, as the producer or the coordinator sent it."""
+    """Appends one batch, as the producer or the coordinator sent it."""
     is_append_time = bool(header.attributes & LOG_APPEND_TIME)
     clock.value = header.max_timestamp if is_append_time else LATER
     if header.magic < 2:

@@ -1,7 +1,7 @@
-"""A disk that fails under a partition that is written to: every single system call, once.
+"""Tests a disk that fails under a partition being written: every single system call, once.
 
-What is appended after an error must not depend on it, and what was acknowledged must be there when
-the partition is opened again, whether it was closed in between or not.
+Later appends must not depend on the error, and what was acknowledged must be there when the
+partition is opened again, whether it was closed in between or not.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ SETTINGS = config(segment_bytes=3 * SIZE, index_interval_bytes=0, file_delete_de
 
 @dataclass
 class Run:
-    """Steps on a partition, each once more when it fails; `values` of what must be there, and of
-    what may be: when an append failed in a way that took the directory offline."""
+    """Steps on a partition, each repeated if it fails. `values` must be in the log; `perhaps` may
+    be: their append failed in a way that took the directory offline."""
 
     writer: LogWriter
     values: list[bytes] = field(default_factory=list)
@@ -64,7 +64,7 @@ class Run:
         return done
 
     def drop_old(self, count: int) -> bool:
-        """Retention of what is older than the newest `count` bytes' worth."""
+        """Applies retention to all but the newest `count` bytes."""
         self.writer.config = replace(self.writer.config, retention_bytes=count)
         done = self.step(self.writer.retain)
         self.start = self.writer.start_offset
@@ -98,7 +98,7 @@ class Run:
 
 
 class QuickCalls(FailingCalls):
-    """An fsync that does not fail does nothing: there are thousands."""
+    """Calls whose fsyncs do nothing unless they fail, as there are thousands."""
 
     def fsync(self, fd: int) -> None:
         self._call("fsync", path_of(fd), lambda: None)
@@ -135,7 +135,7 @@ def test_every_call_of_a_partitions_life_fails_once(tmp_path: Path) -> None:
 
 
 def check(path: Path, found: Run) -> None:
-    """All that was acknowledged is there when it is opened again, and can be appended to."""
+    """Checks that all acknowledged records are there after reopening, and that appends work."""
     is_clean = found.writer.failed is None
     again = open_log(path, SETTINGS, SetClock(NOW), start_offset=found.start, is_clean=is_clean)
     assert again.append(batch(size=0, value=b"last")).first_offset == again.end_offset - 1
@@ -250,7 +250,7 @@ def test_an_interrupted_append_is_not_trusted(tmp_path: Path) -> None:
 
 
 def test_an_interrupted_flush_is_nobodys_success(tmp_path: Path) -> None:
-    """Of those that have appended together one makes it durable for all."""
+    """One of the threads that appended together makes the appends durable for all."""
     flushing, may_flush = threading.Event(), threading.Event()
 
     class Interrupted(Calls):
@@ -308,7 +308,7 @@ def test_indexes_that_cannot_be_lengthened_are_not_taken_for_full(tmp_path: Path
         writer.append(batch(size=0))
     writer.close()
     assert [file.name for file in path.glob("*.log")] == ["00000000000000000000.log"]
-    # Index interval 0: the second batch since the opening has an entry.
+    # With index interval 0, the second batch after opening has an entry.
     assert (path / "00000000000000000000.index").read_bytes() == pack(">ii", 2, 2 * SMALL)
 
 

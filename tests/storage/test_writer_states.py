@@ -1,7 +1,7 @@
-"""A partition against a model of it: whatever is done to it in whatever order, a reader finds what
-the model has, and so it is after a clean stop, a crash, and the recovery from it.
+"""Compares a partition with a model after any sequence of operations: a reader finds what the model
+has, also after a clean stop, a crash, and the recovery from it.
 
-The model is a list of batches. Its rules are told without files, indexes or snapshots.
+The model is a list of batches. Its rules involve no files, indexes or snapshots.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ CODECS = st.sampled_from([Codec.NONE, Codec.LZ4])
 
 @dataclass(frozen=True)
 class Batch:
-    """One in the model; `ends` a transaction with a commit (True) or abort (False)."""
+    """A batch of the model; `ends` a transaction with a commit (True) or abort (False)."""
 
     records: tuple[Plain, ...]
     first: int
@@ -54,8 +54,7 @@ class Batch:
 
 @dataclass
 class Model:
-    """What is in the log: `start`, and batches, those in front of it included as long as they can
-    come back."""
+    """The log's content: `start`, and the batches, also earlier ones that may be restored."""
 
     batches: list[Batch] = field(default_factory=list)
     start: int = 0
@@ -66,7 +65,7 @@ class Model:
         self.end = found.last + 1
 
     def open_transactions(self) -> dict[int, int]:
-        """First offset by producer."""
+        """Returns the first offset of each open transaction by producer."""
         found: dict[int, int] = {}
         for one in self.batches:
             if one.ends is not None:
@@ -80,7 +79,7 @@ class Model:
         return max(min([self.end, *self.open_transactions().values()]), self.start)
 
     def aborted(self, number: int) -> bool:
-        """Whether the next end of the transaction that batch `number` is in is an abort."""
+        """Returns whether the next marker of batch `number`'s transaction is an abort."""
         one = self.batches[number]
         ends = (b.ends for b in self.batches[number:] if b.txn == one.txn and b.ends is not None)
         return one.txn >= 0 and next(ends, None) is False
@@ -101,7 +100,7 @@ class Model:
 
 
 class Partition(RuleBasedStateMachine):
-    """The partition, a reader that goes on through everything, and the model."""
+    """The partition, a reader that stays open throughout, and the model."""
 
     writer: LogWriter
 
@@ -158,7 +157,7 @@ class Partition(RuleBasedStateMachine):
 
     @rule(count=st.integers(1, 30))
     def append_many(self, count: int) -> None:
-        """Batches of one record each, over several segments."""
+        """Appends batches of one record each, over several segments."""
         values = [b"%d" % number for number in range(count)]
         columns = RecordColumns.from_values(values, timestamp=NOW)
         first = self.model.end
@@ -306,7 +305,7 @@ class Partition(RuleBasedStateMachine):
 
     @rule(kept=st.floats(0, 1))
     def crash(self, kept: float) -> None:
-        """Of what was not synced in the active segment only a part may have come to the disk."""
+        """Simulates a crash; of unsynced data in the active segment only a part may be on disk."""
         first_base = self.writer.first_base_offset
         active = self.writer.retention_state().segments[-1]
         self.writer.abandon()
@@ -325,15 +324,15 @@ class Partition(RuleBasedStateMachine):
             self.model.batches = [one for one in self.model.batches if one.last < lost]
 
     def come_back(self, first_base: int, active_base: int) -> None:
-        """What the partition is when it is opened: a truncation inside a batch has left no trace in
-        the files, and the log start offset is the one that was noted."""
+        """Changes the model to what reopening yields. A truncation inside a batch leaves no trace
+        in the files, and the log start offset is the checkpointed one."""
         model, start = self.model, self.checkpointed[1]
         model.end = max(model.batches[-1].last + 1 if model.batches else 0, active_base)
         model.start = max(start, first_base)
         if model.end < start:
             self.model = Model([], start, start)
 
-    # -- looking
+    # -- checking
 
     @invariant()
     def readers_find_what_the_model_has(self) -> None:
@@ -354,7 +353,7 @@ class Partition(RuleBasedStateMachine):
         txn: int = -1,
         **fields: Any,
     ) -> tuple[bytes, Batch]:
-        """A batch as it is sent, and as it will be in the model."""
+        """Builds a batch to send, and the batch that the model will have."""
         first = self.model.end if base is None else base
         given = [SimpleRecord(time, None, bytes(size)) for time, size in records]
         data = build_batch(given, BatchFields(base_offset=base or 0, **fields))
@@ -365,7 +364,7 @@ class Partition(RuleBasedStateMachine):
         return data, Batch(plain, first, first + len(given) - 1, txn)
 
     def fields_of(self, producer: int) -> dict[str, int]:
-        """What the next batch of a producer must say."""
+        """Returns the producer fields that the next batch of a producer must have."""
         state = self.writer.producers.state(producer)
         epoch, sequence = (0, 0) if state is None else (state.epoch, state.last_sequence + 1)
         return {"producer_id": producer, "producer_epoch": epoch, "base_sequence": sequence}
