@@ -36,13 +36,14 @@ from ..format.records.decoder import Decoder
 from ..io.disk import DirFd
 from ..io.lock import who_holds
 from ..io.retry import ATTEMPTS
-from ..log.check.verify import FindChecked, Listed, LogCheck
+from ..log.check.partition_listing import PartitionListing
+from ..log.check.verify import FindChecked, LogCheck
 from ..log_dirs.engine import Engine
 from ..log_dirs.log_dir import LogDir, PartitionDir, owner_differences
 from ..segment.check.verify import SegmentCheck, SegmentFacts
 from ..segment.check.verify_digest import DigestCheck, SegmentDigest
 from ..segment.check.verify_index import BEYOND_END, Finding
-from .request import SILENT, PartitionFailed, PartitionsRequest, Progress
+from .request import SILENT, PartitionFailed, PartitionsRequest, ProgressListener
 
 T = TypeVar("T")
 
@@ -107,7 +108,7 @@ class VerifySummary:
 
 
 def verify(
-    engine: Engine, request: Verify, progress: Progress = SILENT
+    engine: Engine, request: Verify, progress: ProgressListener = SILENT
 ) -> Iterator[Finding | VerifySummary | PartitionFailed]:
     """Yields each violated rule as soon as it is found, and a summary at the end."""
     verifier = Verifier(engine)
@@ -330,7 +331,7 @@ class _SoundSegments:
     def look_up(self) -> FindChecked:
         """Returns the lookup for one reading of the log. Raises SegmentGone."""
         start = self._log_dir.log_start_offsets.get(self._key, 0)
-        return partial(self._find, Listed(self._directory).stops(start))
+        return partial(self._find, PartitionListing(self._directory).stops(start))
 
     def _find(self, all_stops: Sequence[int], facts: SegmentFacts) -> DigestCheck | None:
         if facts.next_base < 0:

@@ -16,7 +16,8 @@ from kafkafs.storage.format.layout import ControlType
 from kafkafs.storage.format.records.decoder import Decoder
 from kafkafs.storage.format.records.record_columns import SimpleRecord
 from kafkafs.storage.io.disk import DirFd
-from kafkafs.storage.log.check.verify import Listed, LogCheck
+from kafkafs.storage.log.check.partition_listing import PartitionListing
+from kafkafs.storage.log.check.verify import LogCheck
 from kafkafs.storage.log.read.context import ReadLimits
 from kafkafs.storage.log_dirs.engine import Engine
 from kafkafs.storage.operations.verify import Verifier
@@ -83,10 +84,10 @@ def by_digests(partition: Path, may_have_gaps: bool) -> list[Finding]:
     """As the job does it: each segment by itself, as far as a note on a disk, and then all."""
     directory = DirFd(str(partition.parent)).child(partition.name)
     digests: dict[SegmentFacts, SegmentDigest] = {}
-    listed = Listed(directory)
-    for facts in listed.segments(True):
+    listing = PartitionListing(directory)
+    for facts in listing.segments(True):
         check = SegmentCheck(directory, facts, Decoder(LIMITS.max_batch_bytes), 1 << 20)
-        digest = SegmentDigest.of(check, facts, listed.stops(0))
+        digest = SegmentDigest.of(check, facts, listing.stops(0))
         digests[facts] = SegmentDigest.from_json(json.loads(json.dumps(digest.as_json())))
 
     def find(facts: SegmentFacts) -> DigestCheck:
@@ -127,7 +128,7 @@ def test_a_digest_is_small(tmp_path: Path) -> None:
     ]
     write_partition(tmp_path / "t-0", plain)
     directory = DirFd(str(tmp_path)).child("t-0")
-    (facts,) = Listed(directory).segments(True)
+    (facts,) = PartitionListing(directory).segments(True)
     check = SegmentCheck(directory, facts, Decoder(1 << 20), 1 << 20)
     digest = SegmentDigest.of(check, facts, ())
     assert sum(len(rows) for _, rows in digest.tables) < 8 * len(digest.tables)

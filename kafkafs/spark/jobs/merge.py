@@ -19,6 +19,7 @@ from kafkafs.storage.format.files.names import LEADER_EPOCH_FILE, METADATA_TOPIC
 from kafkafs.storage.format.layout import MAX_INT32, MAX_OFFSET
 from kafkafs.storage.io.durable import WritableFile
 from kafkafs.storage.io.local_path import local_path
+from kafkafs.storage.log.check.partition_listing import PartitionListing
 from kafkafs.storage.log.check.replicas import (
     FIRST,
     SECOND,
@@ -29,7 +30,6 @@ from kafkafs.storage.log.check.replicas import (
     find_parting,
 )
 from kafkafs.storage.log.check.sound import Lost
-from kafkafs.storage.log.check.verify import Listed
 from kafkafs.storage.log_dirs.log_dir import PartitionDir
 from kafkafs.storage.log_dirs.selection import Selected, Selection
 
@@ -149,7 +149,7 @@ def _unit(
 ) -> MergeUnit:
     found = [each[key] for each in partitions if key in each]
     starts = [each.log_dir.log_start_offsets.get(key, 0) for each in found]
-    size = sum(sum(Listed(each.directory).sizes.values()) for each in found)
+    size = sum(sum(PartitionListing(each.directory).sizes.values()) for each in found)
     in_places = (key in partitions[0], key in partitions[1])
     return MergeUnit(*key, in_places, min(starts), size)
 

@@ -19,8 +19,8 @@ from kafkafs.storage.errors import CorruptError, SegmentGone
 from kafkafs.storage.format.files.names import FileKind, TopicPartition, segment_file
 from kafkafs.storage.io.durable import TEMPORARY_SUFFIX, WritableDirFd
 from kafkafs.storage.io.lock import DirectoryLock
+from kafkafs.storage.log.check.partition_listing import PartitionListing
 from kafkafs.storage.log.check.reindexing import rebuild_aborts, rebuild_indexes, stale_indexes
-from kafkafs.storage.log.check.verify import Listed
 from kafkafs.storage.log_dirs.log_dir import PartitionDir
 from kafkafs.storage.log_dirs.selection import Selected
 from kafkafs.storage.segment.check.verify import SegmentFacts
@@ -96,7 +96,7 @@ def reindex(
 
 
 def _units(found: PartitionDir) -> list[ReindexUnit]:
-    segments = Listed(found.directory).segments(True)
+    segments = PartitionListing(found.directory).segments(True)
     return [ReindexUnit(found.topic, found.partition, facts) for facts in segments]
 
 

@@ -19,8 +19,8 @@ from kafkafs.storage.format.files.names import (
     segment_file,
 )
 from kafkafs.storage.io.local_path import local_path
+from kafkafs.storage.log.check.partition_listing import PartitionListing
 from kafkafs.storage.log.check.sound import Lost, Sound, sound_batches
-from kafkafs.storage.log.check.verify import Listed
 from kafkafs.storage.log_dirs.log_dir import PartitionDir
 from kafkafs.storage.log_dirs.selection import Selected
 
@@ -106,16 +106,16 @@ def _partitions(dirs: JobLogDirs, topics: Sequence[Selected]) -> list[PartitionD
 
 
 def _units(found: PartitionDir) -> list[SalvageUnit]:
-    listed = Listed(found.directory)
+    listing = PartitionListing(found.directory)
     return [
         SalvageUnit(
             *_key(found),
             facts.base_offset,
             facts.next_base,
             facts.size,
-            listed.mtimes[facts.base_offset],
+            listing.mtimes[facts.base_offset],
         )
-        for facts in listed.segments(True)
+        for facts in listing.segments(True)
     ]
 
 

@@ -18,7 +18,7 @@ from kafkafs.storage.errors import SegmentGone, UnknownPartition, UnknownTopic
 from kafkafs.storage.format.files.names import METADATA_TOPIC, TopicPartition
 from kafkafs.storage.format.records.decoder import Decoder
 from kafkafs.storage.io.local_path import local_path
-from kafkafs.storage.log.check.verify import Listed
+from kafkafs.storage.log.check.partition_listing import PartitionListing
 from kafkafs.storage.log_dirs.log_dir import PartitionDir
 from kafkafs.storage.log_dirs.selection import Selected
 from kafkafs.storage.operations.verify import Verifier, fingerprint
@@ -129,15 +129,15 @@ def _units(found: PartitionDir) -> Iterator[VerifyUnit]:
         # The quorum's log is recovered at every start, even after a clean shutdown.
         is_closed = found.log_dir.is_clean and found.topic != METADATA_TOPIC
         before = fingerprint(found.directory)
-        listed = Listed(found.directory)
+        listing = PartitionListing(found.directory)
         start = found.log_dir.log_start_offsets.get(_key(found), 0)
-        stops = listed.stops(start)
-        segments = listed.segments(is_closed)
+        stops = listing.stops(start)
+        segments = listing.segments(is_closed)
     except SegmentGone:
-        segments, stops, listed, before = [], (), None, None
+        segments, stops, listing, before = [], (), None, None
     for facts in segments:
-        assert listed is not None
-        yield VerifyUnit(*_key(found), facts, stops, listed.mtimes[facts.base_offset], before)
+        assert listing is not None
+        yield VerifyUnit(*_key(found), facts, stops, listing.mtimes[facts.base_offset], before)
     if not segments:
         yield VerifyUnit(*_key(found))
 
@@ -204,7 +204,7 @@ def _judge(dirs: JobLogDirs, job: str, group: tuple[TopicPartition, Sequence[Che
         try:
             found = dirs.engine().partition_dir(*key)
             findings = list(verifier.log(found, find_checked, before))
-        except (UnknownTopic, UnknownPartition):  # deleted since it was listed
+        except (UnknownTopic, UnknownPartition):  # deleted since it was listing
             pass
         except OSError as error:
             errors.append(f"{error.filename}: {error.strerror}")

@@ -26,8 +26,8 @@ from ..load.producer_rebuild import ProducerRebuild, Snapshots
 from ..read.context import ReadLimits
 from ..state.producers import EXPIRATION_MS
 from ..state.snapshots import read_snapshot
+from .partition_listing import PartitionListing
 from .sound import is_zero
-from .verify import Listed
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +72,11 @@ def rebuild_aborts(
 ) -> Iterator[tuple[int, bytes]]:
     """Yields the content of each segment's `.txnindex` by base offset, b"" if none is needed. Reads
     headers only. The segments must be intact (see `rebuild_indexes`)."""
-    listed = Listed(directory)
-    segments = [_segment(directory, facts, limits) for facts in listed.segments(True)]
+    listing = PartitionListing(directory)
+    segments = [_segment(directory, facts, limits) for facts in listing.segments(True)]
     if not segments:
         return
-    snapshots = Snapshots(listed.snapshots, partial(read_snapshot, directory))
+    snapshots = Snapshots(listing.snapshots, partial(read_snapshot, directory))
     first = segments[0].base_offset
     rebuild = ProducerRebuild(snapshots, log_start, EXPIRATION_MS, now_ms)
     producers = rebuild.at(first, (), False).producers

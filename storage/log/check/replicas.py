@@ -21,8 +21,8 @@ from ...format.layout import MAX_OFFSET
 from ...format.records import batch as b
 from ...io.disk import DirFd
 from ..state.epochs import LeaderEpochFileCache, read_leader_epochs
+from .partition_listing import PartitionListing
 from .sound import Lost, sound_batches
-from .verify import Listed
 
 FIRST: Final = 0
 SECOND: Final = 1
@@ -35,9 +35,9 @@ class Replica:
         """Raises SegmentGone if the directory no longer exists."""
         self.directory = directory
         self._limit = max_batch_bytes
-        listed = None if directory is None else Listed(directory)
-        self.segments = [] if listed is None else listed.segments(True)
-        self.mtimes = {} if listed is None else listed.mtimes
+        listing = None if directory is None else PartitionListing(directory)
+        self.segments = [] if listing is None else listing.segments(True)
+        self.mtimes = {} if listing is None else listing.mtimes
 
     def parts(self) -> Iterator[tuple[int, Batch | Lost]]:
         """Yields its batches and damaged parts, with the base offsets of their segments."""

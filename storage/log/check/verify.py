@@ -8,8 +8,6 @@ are compared with that, as far as the log still has the batches they were derive
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import suppress
-from itertools import pairwise
 
 import numpy as np
 
@@ -18,22 +16,19 @@ from ...format.files.checkpoints import EpochEntry
 from ...format.files.names import (
     LEADER_EPOCH_FILE,
     FileKind,
-    FileState,
-    parse_segment_file,
     segment_file,
 )
 from ...format.records import batch as b
 from ...format.records.batch import BatchHeader, BatchTable
 from ...format.records.decoder import Decoder
-from ...io.disk import DirectoryEntry, DirFd
+from ...io.disk import DirFd
 from ...segment.check.verify import SegmentCheck, SegmentFacts
 from ...segment.check.verify_digest import CheckedSegment
 from ...segment.check.verify_index import BEYOND_END, Finding
 from ..read.context import ReadLimits
-from ..state.epochs import LeaderEpochFileCache, read_epoch_entries, read_leader_epochs
+from ..state.epochs import LeaderEpochFileCache, read_epoch_entries
+from .partition_listing import INDEXES, PartitionListing
 from .verify_producers import AbortCheck, ProducerCheck
-
-_INDEXES = (FileKind.INDEX, FileKind.TIMEINDEX, FileKind.TXNINDEX)
 
 # Returns a segment that was already checked, None if there is none.
 FindChecked = Callable[[SegmentFacts], CheckedSegment | None]
@@ -68,14 +63,14 @@ class LogCheck:
 
     def findings(self) -> Iterator[Finding]:
         """Yields all problems, file by file. Raises SegmentGone if the directory is gone."""
-        listed = Listed(self._directory)
-        yield from self._orphans(listed)
+        listing = PartitionListing(self._directory)
+        yield from self._orphans(listing)
         epochs = EpochCheck(self._directory, self._start_offset)
         yield from epochs.read()
-        segments = listed.segments(self._is_closed)
+        segments = listing.segments(self._is_closed)
         self.base_offset = self.end_offset = segments[0].base_offset if segments else 0
         producers = ProducerCheck(
-            self._directory, listed.snapshots, self.base_offset, self._start_offset
+            self._directory, listing.snapshots, self.base_offset, self._start_offset
         )
         gaps = Gaps(self.base_offset)
         for facts in segments:
@@ -103,12 +98,12 @@ class LogCheck:
         check.findings += aborts.findings(entries, facts, check, knows_all)
         yield from sorted(check.findings)
 
-    def _orphans(self, listed: Listed) -> Iterator[Finding]:
-        for entry in listed.no_files:
+    def _orphans(self, listing: PartitionListing) -> Iterator[Finding]:
+        for entry in listing.no_files:
             what = f"a {entry.kind}, not a regular file"
             yield Finding(self._directory.path_of(entry.name), -1, what)
-        for kind in _INDEXES:
-            for base in sorted(listed.files[kind] - listed.sizes.keys()):
+        for kind in INDEXES:
+            for base in sorted(listing.files[kind] - listing.sizes.keys()):
                 name = segment_file(base, kind)
                 yield Finding(self._directory.path_of(name), -1, "its .log is missing")
 
@@ -227,57 +222,3 @@ class Gaps:
 
     def findings(self) -> list[Finding]:
         return [] if self._is_compacted else self._found
-
-
-class Listed:
-    """The live files of a partition: `sizes` and `mtimes` (ns since 1970) of the logs by base
-    offset, the base offsets of the `files` of each kind, the offsets of the `snapshots`; and
-    entries that are not files."""
-
-    def __init__(self, directory: DirFd) -> None:
-        """Raises SegmentGone if the directory no longer exists."""
-        self._directory = directory
-        self.sizes: dict[int, int] = {}
-        self.mtimes: dict[int, int] = {}
-        self.files: dict[FileKind, set[int]] = {kind: set() for kind in FileKind}
-        self.no_files: list[DirectoryEntry] = []
-        for entry in directory.list(lambda name: name.endswith(FileKind.LOG)):
-            self._add(entry)
-
-    @property
-    def snapshots(self) -> list[int]:
-        return sorted(self.files[FileKind.SNAPSHOT])
-
-    def stops(self, start_offset: int) -> tuple[int, ...]:
-        """Returns the offsets at which the rules between segments need the state, for digests:
-        those of the snapshots, and the first known epoch's."""
-        stops = {start_offset, *self.snapshots}
-        with suppress(CorruptError):  # which is reported separately
-            stops.update(e.start_offset for e in read_leader_epochs(self._directory).entries[:1])
-        return tuple(sorted(stops))
-
-    def segments(self, is_closed: bool) -> list[SegmentFacts]:
-        """Returns the segments in order; `is_closed`: the last one is closed, too."""
-        return [
-            SegmentFacts(
-                base,
-                self.sizes[base],
-                next_base,
-                is_closed or next_base >= 0,
-                frozenset(kind for kind in _INDEXES if base in self.files[kind]),
-            )
-            for base, next_base in pairwise([*sorted(self.sizes), -1])
-        ]
-
-    def _add(self, entry: DirectoryEntry) -> None:
-        name = parse_segment_file(entry.name)
-        if name is None or name.state is not FileState.LIVE:
-            return
-        if not entry.is_file:
-            self.no_files.append(entry)
-            return
-        self.files[name.kind].add(name.base_offset)
-        if name.kind is FileKind.LOG:
-            assert entry.stat is not None  # requested in __init__
-            self.sizes[name.base_offset] = entry.stat.st_size
-            self.mtimes[name.base_offset] = entry.stat.st_mtime_ns
