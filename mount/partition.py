@@ -112,7 +112,8 @@ class MountedPartition:
         self.number = log.partition
         self.isolation = isolation
         self._places = places
-        self._lock = threading.Lock()  # guards changing _seen
+        self._lock = threading.Lock()  # guards changing _seen, _logged
+        self._logged = 0  # how many of the log's damages were logged
         self._seen: Seen | None = None
         self._seen_at = 0.0
         self.current_at = -inf  # when the catalog last found this incarnation to be current
@@ -158,6 +159,7 @@ class MountedPartition:
         seen = self._seen
         if seen is not None and seen.view is view:
             return seen
+        self._log_damage()  # the listing may have found some
         with self._lock:
             before = self._seen
             if before is None:
@@ -225,6 +227,15 @@ class MountedPartition:
     def note_damage(self, error: CorruptError) -> None:
         """Logs `error` and lists it in status.json, once for each position in a file."""
         if self.log.report(error):
+            self._log_damage()
+
+    def _log_damage(self) -> None:
+        if self._logged == len(self.log.damage):
+            return
+        with self._lock:
+            found = list(self.log.damage.values())[self._logged :]
+            self._logged += len(found)
+        for error in found:
             logger.warning("%s-%d: %s", self.topic, self.number, error)
 
 

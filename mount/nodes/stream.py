@@ -107,8 +107,10 @@ STREAM_NAMES: Final = {
 def stream_file(catalog: Catalog, partition: MountedPartition, member: Member) -> StreamFile:
     """Returns the stream of what the partition serves now."""
     seen = partition.seen()
-    # The key determines the bytes: every removal or replacement counts as a loss.
-    key = (partition, member, seen.losses, partition.bound(seen.view))
+    # The key determines the bytes: every removal or replacement counts as a loss. Damage after the
+    # last batch changes none, but ends the reading of them.
+    is_torn = seen.view.tail is not None
+    key = (partition, member, seen.losses, partition.bound(seen.view), is_torn)
 
     def make(inode: int, reported: Reported) -> StreamFile:
         return StreamFile(catalog, partition, member, seen, reported, inode)

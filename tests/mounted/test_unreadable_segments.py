@@ -82,11 +82,13 @@ def test_no_reader_of_a_stream_takes_a_part_for_the_whole(
     mount: Mounting, live: LiveLog, kind: str, base_offset: int
 ) -> None:
     REPLACE[kind](live.log(base_offset))
-    partition = mount(live.directory).point / "t/0"
+    mounted = mount(live.directory)
+    partition = mounted.point / "t/0"
     for name in STREAMS:
         for reader in READERS.values():
             with pytest.raises(OSError, match="Input/output error"):
                 reader(partition / name)
+    assert live.log(base_offset).name in "".join(mounted.lines("WARNING"))
 
 
 @pytest.mark.parametrize("base_offset", [0, 2, 4])
@@ -103,17 +105,18 @@ def test_a_log_of_one_segment(mount: Mounting, live: LiveLog, kind: str) -> None
         for file in live.partition.glob(f"{base_offset:020}.*"):
             file.unlink()
     REPLACE[kind](live.log(4))
-    partition = mount(live.directory).point / "t/0"
+    mounted = mount(live.directory)
+    partition = mounted.point / "t/0"
     for name in STREAMS:
         with pytest.raises(OSError, match="Input/output error"):
             (partition / name).read_bytes()
+    assert live.log(4).name in "".join(mounted.lines("WARNING"))
 
 
-def test_damage_that_appears_at_the_end_of_a_measured_log(
-    mount: Mounting, live: LiveLog
-) -> None:
+def test_damage_that_appears_at_the_end_of_a_measured_log(mount: Mounting, live: LiveLog) -> None:
     """The last part ends at the same offset as before; it is measured again all the same."""
-    values = mount(live.directory).point / "t/0/values"
+    mounted = mount(live.directory)
+    values = mounted.point / "t/0/values"
     whole = values.read_bytes()
     with live.active().open("ab") as file:
         file.write(b"\xa5" * 100)
@@ -128,4 +131,5 @@ def test_damage_that_appears_at_the_end_of_a_measured_log(
 
     with pytest.raises(OSError, match="Input/output error"):
         read()
+    assert mounted.lines("WARNING")
     assert whole == b"".join(b"value %d\n" % offset for offset in range(live.end))
