@@ -492,7 +492,7 @@ def test_a_full_disk_holds_it_up_until_there_is_room(root: Path, engine: LogMana
     calls = FailingCalls(0, errno.ENOSPC, ("pwritev",), lasting=True)
     with replaced(calls), pytest.raises(OSError, match="No space"):
         engine.run("cleaner")
-    assert len(calls.failed) >= 2  # both were tried
+    assert len(calls.failed) >= 2  # both logs were tried
     assert files(root, "a-0") | files(root, "b-0") == before
     assert engine.problems == []
     engine.run("cleaner")

@@ -69,7 +69,7 @@ class Remembered:
         pass
 
     def discard(self) -> None:
-        raise AssertionError("nothing has failed")
+        raise AssertionError("discarded although nothing failed")
 
 
 def all_but_active(view: View, first_dirty: int = 0, **options: Any) -> LogToClean:
@@ -336,7 +336,7 @@ def test_any_call_that_fails_leaves_all_as_it_was(
             return
         else:  # removing the files has failed; another pass or loading the log repeats that
             assert "failed to remove" in caught.value.__notes__[0]
-    raise AssertionError("it never worked")
+    raise AssertionError("the pass never succeeded")
 
 
 def test_a_pass_can_be_called_off_at_any_time(sample: View) -> None:
@@ -347,7 +347,7 @@ def test_a_pass_can_be_called_off_at_any_time(sample: View) -> None:
         nonlocal asked
         asked += 1
         if asked > allowed:
-            raise CleaningAborted("that will do")
+            raise CleaningAborted("aborted by the test")
 
     for allowed in range(1000):
         asked = 0
@@ -360,7 +360,7 @@ def test_a_pass_can_be_called_off_at_any_time(sample: View) -> None:
             assert allowed > 2 * len(sample.segments[:-1])
             assert files(view_dir(sample)) == before
             return
-    raise AssertionError("it was never asked enough")
+    raise AssertionError("the pass never reached the swap")
 
 
 class Reached(Exception):

@@ -1,4 +1,4 @@
-"""Tests Columns: rows as records, selections, copies, and how long they stay valid."""
+"""Tests Columns: rows as records, selections, copies, and how long they are valid."""
 
 from __future__ import annotations
 

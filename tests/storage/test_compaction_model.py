@@ -175,7 +175,7 @@ class Compaction:
             before, files = files, self.files()
             if before == files:
                 return
-        pytest.fail("something changes with every pass")
+        pytest.fail("every pass changes the files")
 
     def clean_from_the_start(self) -> None:
         candidate = self.candidate()

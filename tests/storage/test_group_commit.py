@@ -33,7 +33,7 @@ class Log:
         self._busy = threading.Lock()
 
     def append(self, requests: Sequence[AppendRequest]) -> None:
-        assert self._busy.acquire(blocking=False), "two groups at the same time"
+        assert self._busy.acquire(blocking=False), "two groups ran at the same time"
         self.groups.append(list(requests))
         self.is_in.set()
         assert self.may_go.wait(10)
@@ -93,7 +93,7 @@ def test_those_that_wait_are_made_together_in_their_order() -> None:
 
 
 def test_one_that_leads_waits_for_as_many_as_there_were() -> None:
-    """The first group may be small; after it, nearly all groups contain all threads."""
+    """The first group may be smaller; nearly all later ones have a request of every thread."""
 
     def append(requests: Sequence[AppendRequest]) -> None:
         sizes.append(len(requests))

@@ -114,7 +114,7 @@ def test_a_scan_outside_its_buffers_is_refused(kernel: ModuleType) -> None:
 
 
 def combined(kernel: ModuleType, data: bytes, base: int = 0, first: int = 0) -> int:
-    """Returns the combined checksum of all batches of `data` from number `first` on."""
+    """Returns the combined checksum of the batches of `data` from number `first` on."""
     steps, powers = np.zeros(256, dtype=np.uint32), np.zeros((4, 256), dtype=np.uint32)
     kernel.prepare(steps, powers)
     table = np.zeros((64, kernels.headers.COLUMNS), dtype=np.int64)

@@ -131,7 +131,7 @@ def test_a_partition_that_begins_empty(tmp_path: Path) -> None:
 
 
 def test_a_growing_log_is_not_walked_again(directory: Path) -> None:
-    """Damage made behind the walker's back, where it has been, is not met by it again."""
+    """After each append the view extends the previous one."""
     log = open_log(directory)
     log.view()
     for base in range(20, 400, 2):

@@ -133,7 +133,7 @@ def corrupt(log: Path, number: int, at: int, value: bytes) -> None:
         (SIZE - 1, b"\x07"),  # a record
         (17, b"\0\0\0\0"),  # the checksum
         (23, b"\x7f\xff\xff\xff"),  # last offset: billions of records
-        (0, b"\x20"),  # base offset, far away ...
+        (0, b"\x20"),  # a base offset far away
         (23, b"\0\0\0\0"),
     ],
 )
@@ -144,7 +144,7 @@ def test_the_last_batch_must_be_sound_for_the_log_to_end_behind_it(
         value = b"\x20" + bytes(7)
     log = written(tmp_path / "p-0")
     corrupt(log, 9, at, value)
-    if at == 0:  # ... which no checksum covers, so that it alone would be believed
+    if at == 0:  # no checksum covers the base offset, so it would be believed
         corrupt(log, 9, 60, b"\x09")
     view = open_view(tmp_path / "p-0")
     assert view.end_offset == 18

@@ -1,4 +1,4 @@
-"""Tests lines as records to write: every format, and errors in the first invalid line."""
+"""Tests lines as records to write: every format, and errors that name the first invalid line."""
 
 from __future__ import annotations
 

@@ -443,7 +443,7 @@ def test_a_topic_is_deleted_only_if_nothing_was_appended(engine: LogManager) -> 
     assert not engine.delete_unchanged_topic("orders", {0: 0, 1: 0, 2: 0})
     append(engine, "orders", b"a", partition=1)
     assert not engine.delete_unchanged_topic("orders", {0: 0, 1: 0})
-    assert append(engine, "orders", b"b") == 0  # it is as it was
+    assert append(engine, "orders", b"b") == 0  # it is unchanged
     writer = engine.writer("orders", 0)
     assert engine.delete_unchanged_topic("orders", {0: 1, 1: 1})
     assert "orders" not in engine.topics()
@@ -759,7 +759,7 @@ def test_where_something_deleted_waits_is_known(root: Path, clock: SetClock) -> 
         engine.run("retention")
     with LogManager(str(root), clock=clock, finds_deleted=True) as again:
         assert len(again.deleted()) == 2
-        assert with_deleted(again) == []  # files found at the start are not delayed
+        assert with_deleted(again) == []  # files found at the start have no deadline
 
 
 def test_one_partition_that_fails_holds_up_no_other(

@@ -54,7 +54,7 @@ class Run:
                 assert self.writer.failed is None
             else:
                 return True
-        raise AssertionError("it failed twice")
+        raise AssertionError("the step failed twice")
 
     def append(self, count: int = 1, **options: Any) -> bool:
         values = [b"%050d" % (len(self.values) + n) for n in range(count)]

@@ -182,7 +182,7 @@ class Partition(RuleBasedStateMachine):
                 self.writer.append(data)
             except InvalidTxnState:
                 return
-            raise AssertionError("plain data inside a transaction")
+            raise AssertionError("accepted plain data inside a transaction")
         self.writer.append(data)
         self.model.add(found)
         again = self.writer.append(data)
@@ -212,7 +212,7 @@ class Partition(RuleBasedStateMachine):
             self.writer.append(data[:-1] + bytes([data[-1] ^ 1]))
         except Refused:
             return
-        raise AssertionError("a wrong checksum")
+        raise AssertionError("accepted a wrong checksum")
 
     # -- changing
 
@@ -264,7 +264,7 @@ class Partition(RuleBasedStateMachine):
                 self.writer.undelete()
             except CannotUndelete:
                 return
-            raise AssertionError("nothing was deleted")
+            raise AssertionError("undeleted although nothing was deleted")
         assert [each.start_offset for each in deleted[1:]] + [self.model.start] == ends
         lowest = deleted[0].start_offset
         start = lowest if is_all else lowest + int(part * (self.model.start - lowest - 1))
