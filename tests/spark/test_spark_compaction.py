@@ -39,8 +39,9 @@ from kafkafs.storage.format.records.record_columns import RecordColumns, SimpleR
 from kafkafs.storage.io.durable import replaced
 from kafkafs.storage.log.read.transactions import Isolation
 from kafkafs.storage.log_dirs.engine import Engine
+from kafkafs.storage.log_dirs.selection import Selection
 from kafkafs.storage.log_manager import LogManager
-from kafkafs.storage.operations import compaction
+from kafkafs.storage.operations.compact import Compact, CompactedLog, compact
 from kafkafs.storage.operations.verify import Verifier
 from kafkafs.storage.transactions.producer import TransactionalProducer
 from tests.faults import FailingCalls
@@ -119,7 +120,7 @@ class Workload:
 
     def clean(self, partition: int) -> None:
         engine = self.engine
-        compaction.compact(engine, (TOPIC, partition), engine.cleaner.new_map(), is_forced=True)
+        compacted(engine, Selection(((TOPIC, partition),)))
 
 
 def write(directory: Path, seed: int, partitions: int = 1, steps: int = 120) -> SetClock:
@@ -134,18 +135,22 @@ def write(directory: Path, seed: int, partitions: int = 1, steps: int = 120) -> 
 
 def by_the_cleaner(
     directory: Path, clock: SetClock, settings: Mapping[str, str] = SETTINGS
-) -> dict[tuple[str, int], compaction.Compaction]:
+) -> dict[tuple[str, int], CompactedLog]:
     """What `kafkafs compact --force` does."""
     with LogManager(str(directory), settings, clock) as engine:
-        offset_map = engine.cleaner.new_map()
-        found = {
-            key: compaction.compact(engine, key, offset_map, is_forced=True)
-            for key in sorted(engine.writers())
-        }
-    return {key: each for key, each in found.items() if each is not None and each.is_change}
+        return {(each.topic, each.partition): each for each in compacted(engine, Selection())}
 
 
-def told_alike(report: Report, found: Mapping[tuple[str, int], compaction.Compaction]) -> bool:
+def compacted(engine: LogManager, selection: Selection) -> list[CompactedLog]:
+    """Compacts logs as the cleaner does; those that changed."""
+    found = []
+    for row in compact(engine, Compact(selection, force=True)):
+        assert isinstance(row, CompactedLog), row
+        found.append(row)
+    return found
+
+
+def reports_alike(report: Report, found: Mapping[tuple[str, int], CompactedLog]) -> bool:
     """Whether a report says what the cleaner says."""
     ours = [
         (
@@ -263,7 +268,7 @@ def test_whole_partitions_come_to_what_the_cleaner_leaves(tmp_path: Path, seed: 
         found = by_the_cleaner(theirs, clock)
         report = by_tasks(ours, clock)
         assert content(ours) == content(theirs)
-        assert told_alike(report, found)
+        assert reports_alike(report, found)
         assert report.rows
         assert (report.exit_code, {row["tasks"] for row in report.rows}) == (0, {1})
         check(ours)
@@ -276,7 +281,7 @@ def test_pieces_come_to_what_the_cleaner_leaves(tmp_path: Path, cut_small: None,
         found = by_the_cleaner(theirs, clock)
         report = by_tasks(ours, clock, split_bytes=0)
         assert content(ours) == content(theirs)
-        assert told_alike(report, found)
+        assert reports_alike(report, found)
         assert min(row["tasks"] for row in report.rows) > 20
         again = content(ours)
         assert by_tasks(ours, clock, split_bytes=0).rows == []
@@ -313,7 +318,7 @@ def test_what_brokers_wrote(
         found = by_the_cleaner(theirs, clock, {})
         report = by_tasks(ours, clock, split_bytes=split_bytes, configs={})
         assert report.wrong == []
-        assert told_alike(report, found)
+        assert reports_alike(report, found)
         assert len(report.rows) > 10
         assert content(ours) == content(theirs)
 

@@ -270,7 +270,7 @@ def test_wrong_options_are_refused(spark: SparkSession, corpus: Corpus, tmp_path
     ):
         with pytest.raises(PySparkException, match=why):
             all_now(stream(spark, corpus("kafka43-clean"), **options), tmp_path)
-    with pytest.raises(PySparkException, match="option maxOffsetsPerTrigger: a whole number"):
+    with pytest.raises(PySparkException, match="maxOffsetsPerTrigger: must be a whole number"):
         stream(spark, corpus("kafka43-clean"), maxOffsetsPerTrigger="many")
 
 
