@@ -36,6 +36,7 @@ from tests.readme import (
     section,
 )
 from tests.test_layers import graph, sources
+from tests.test_packaging import distribution, project
 
 README_TEXT = README.read_text()
 [RECIPES_TEXT] = blocks(section(README_TEXT, "Recipes"), "sh")
@@ -108,6 +109,16 @@ def defines(path: Path, names: Sequence[str]) -> bool:
     return True
 
 
+def test_the_page_about_threads_names_classes() -> None:
+    text = (ROOT / "mount" / "CONCURRENCY.md").read_text()
+    code = "\n".join(code for layer in ("mount", "storage") for code in sources(layer).values())
+    named = re.findall(r"`([A-Z]\w+)(?:\.(\w+))?`", text)
+    assert len(named) > 20
+    for name, member in named:
+        assert name == "UNKNOWN_SIZE" or re.search(rf"^class {name}\b", code, re.MULTILINE), name
+        assert re.search(rf"\b{member}\b", code), f"{name}.{member}"
+
+
 def test_the_walks_name_functions() -> None:
     assert len(POSITION.findall(section(STORAGE_PAGE.read_text(), "One read"))) > 8
     assert len(POSITION.findall(section(STORAGE_PAGE.read_text(), "One append"))) > 8
@@ -150,6 +161,14 @@ def test_options_exist() -> None:
 def test_the_configs_of_the_reader_have_these_defaults() -> None:
     listed = re.findall(r"`(kafkafs\.[\w.]+)` \((\d+)\)", CLI_PAGE.read_text())
     assert dict(listed) == texts(reader_config(run_configs(())))
+
+
+def test_the_dependencies_are_those_of_the_package() -> None:
+    rows = re.findall(r"^- (`.+?):", section(README_TEXT, "Dependencies"), re.MULTILINE)
+    rows += re.findall(r"\. (`\S+`): ", section(README_TEXT, "Dependencies"))
+    listed = {name for row in rows for name in re.findall(r"`([\w-]+)`", row)}
+    declared = project()["dependencies"] + project()["optional-dependencies"]["spark"]
+    assert listed == {distribution(each) for each in declared}
 
 
 def test_the_packages_to_install_are_those_of_the_setup() -> None:
