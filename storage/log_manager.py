@@ -4,7 +4,7 @@ Only one engine or broker at a time holds a directory, so this one may change ev
 LogManager is also an `Engine` for reading; readers never wait for writers.
 
 It composes these parts: which partition is where (`writable_log_dirs.py`), opening
-(`log_opening.py`), topics (`topics.py`, `topic_configs.py`), restoring (`undeleting.py`), and
+(`log_opening.py`), topics (`topics.py`, `topic_configs.py`), restoring (`restoring.py`), and
 periodic work (`upkeep.py`, `tasks.py`).
 
     with LogManager("/data") as engine:

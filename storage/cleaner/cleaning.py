@@ -111,7 +111,7 @@ class CleanedSink:
 @dataclass(frozen=True, slots=True)
 class CleaningResult:
     """What a pass did. `end_offset`: the log is clean up to this offset, the new checkpoint.
-    `counts`: the number of records processed, by their fate. `keys`: the number of keys in the map.
+    `counts`: the number of records processed, by retention. `keys`: the number of keys in the map.
     `tombstones`: the number retained. Bytes are those of the `.log` files that were read, and of
     what was retained of them."""
 
@@ -218,7 +218,7 @@ class Copying:
         self, end_offset: int, before: int, after: int, bytes_before: int, keys: int
     ) -> CleaningResult:
         """Returns the result so far; the parameters are fields of it."""
-        counts = {fate: int(self._counts[fate]) for fate in RecordRetention}
+        counts = {retention: int(self._counts[retention]) for retention in RecordRetention}
         return CleaningResult(
             end_offset, before, after, bytes_before, self._written, counts, keys, self._tombstones
         )

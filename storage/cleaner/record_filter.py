@@ -69,12 +69,12 @@ class FilterResult:
 
     `data`: bytes that contain the batches; `data[0]` is position `base` of the file. `columns`: the
     n rows of the records that were read, of all b batches. A batch that is discarded without
-    reading its records has no rows, and a fate other than KEPT in `batch_fates` (uint8 of shape
-    (b,)). `fates`, `keep` (uint8, shape (n,)): the fate of each row, and whether it is retained.
-    `actions` (int8), `horizons` (int64, both of shape (b,)): as `rewrite` takes them. `aborted`:
-    entries of the transaction index that are retained with these batches. `counted`: the number of
-    rows by fate (int64 of shape (len(RecordRetention),)). `has_tombstones`: whether any retained
-    row has no value.
+    reading its records has no rows, and a retention other than KEPT in `batch_retentions` (uint8 of
+    shape (b,)). `retentions`, `keep` (uint8, shape (n,)): the retention of each row, and whether it
+    is retained. `actions` (int8), `horizons` (int64, both of shape (b,)): as `rewrite` takes them.
+    `aborted`: entries of the transaction index that are retained with these batches. `counted`: the
+    number of rows by retention (int64 of shape (len(RecordRetention),)). `has_tombstones`: whether
+    any retained row has no value.
     """
 
     data: memoryview
@@ -83,8 +83,8 @@ class FilterResult:
     keep: UInt8s
     actions: Int8s
     horizons: Int64s
-    fates: UInt8s
-    batch_fates: UInt8s
+    retentions: UInt8s
+    batch_retentions: UInt8s
     aborted: Sequence[AbortedTxn]
     counted: Int64s
     has_tombstones: bool
@@ -97,13 +97,13 @@ class FilterResult:
         return int(np.count_nonzero((self.columns.spans[:, VALUE_SIZE] < 0) & (keep != 0)))
 
     def counts(self) -> Int64s:
-        """Returns the number of records by fate, including those that were not read."""
-        unread = self.batch_fates != RecordRetention.KEPT
+        """Returns the number of records by retention, including those that were not read."""
+        unread = self.batch_retentions != RecordRetention.KEPT
         if not unread.any():
             return self.counted
         counts = self.counted.copy()
         rows = self.columns.batches.column(b.RECORD_COUNT)[unread]
-        np.add.at(counts, self.batch_fates[unread], rows)
+        np.add.at(counts, self.batch_retentions[unread], rows)
         return counts
 
 
@@ -112,13 +112,13 @@ class _BatchRetention:
     """The decisions that follow from the headers of a chunk's batches and its markers; all of shape
     (b,).
 
-    `discards`: data of an aborted transaction, or a marker without remaining data. `unread_fates`:
-    the fate of the records of a batch that need not be read, else KEPT. `rules`: as the kernel
-    takes them.
+    `discards`: data of an aborted transaction, or a marker without remaining data.
+    `unread_retentions`: that of the records of a batch that need not be read, else KEPT. `rules`:
+    as the kernel takes them.
     """
 
     discards: Bools
-    unread_fates: UInt8s
+    unread_retentions: UInt8s
     rules: Int8s
     actions: Int8s
     aborted: Sequence[AbortedTxn]
@@ -203,7 +203,7 @@ class RecordFilter:
         cannot be decoded."""
         retention = self._batch_retention(chunk)
         aborted = retention.aborted
-        for columns, batches in _stretches(chunk, retention.unread_fates, decoder):
+        for columns, batches in _stretches(chunk, retention.unread_retentions, decoder):
             yield self._filtered(chunk, columns, retention, batches, aborted)
             aborted = ()
 
@@ -216,12 +216,13 @@ class RecordFilter:
         aborted: Sequence[AbortedTxn],
     ) -> FilterResult:
         rows, table = len(columns), columns.batches
-        fates, keep = np.empty((2, rows), dtype=np.uint8)
+        retentions, keep = np.empty((2, rows), dtype=np.uint8)
         tombstones = np.empty(len(table), dtype=np.uint8)
         counted = np.zeros(len(RecordRetention), dtype=np.int64)
         kernel.judge_records(
             columns.spans, columns.offsets, self._newest.of(columns), columns.first_row,
-            retention.rules[batches], self._newest.latest_offset, fates, keep, tombstones, counted,
+            retention.rules[batches], self._newest.latest_offset,
+            retentions, keep, tombstones, counted,
         )  # fmt: skip
         return FilterResult(
             chunk.run.data,
@@ -230,8 +231,8 @@ class RecordFilter:
             keep,
             retention.actions[batches],
             self._horizons(table, retention.discards[batches], tombstones),
-            fates,
-            retention.unread_fates[batches],
+            retentions,
+            retention.unread_retentions[batches],
             aborted,
             counted,
             bool(tombstones.any()),
@@ -302,7 +303,7 @@ class Outcomes:
     looked up once, however many batches it decides."""
 
     def __init__(self, view: View) -> None:
-        self._fates = AbortedTransactions(tuple(view.segments), view.context)
+        self._transactions = AbortedTransactions(tuple(view.segments), view.context)
         self._deciding: dict[int, tuple[int, bool]] = {}  # marker's offset, is an abort
 
     def aborted(self, chunk: Chunk, batches: Int64s) -> list[bool]:
@@ -312,7 +313,7 @@ class Outcomes:
         for producer_id, offset in fields:
             known = deciding.get(producer_id)
             if known is None or known[0] < offset:
-                marker = self._fates.deciding(producer_id, offset, chunk.segment)
+                marker = self._transactions.deciding(producer_id, offset, chunk.segment)
                 known = (MAX_OFFSET, False) if marker is None else (marker.offset, marker.is_abort)
                 deciding[producer_id] = known
             aborted.append(known[1])
@@ -425,12 +426,12 @@ def _indexed(segment: Segment) -> dict[int, AbortedTxn]:
 
 
 def _stretches(
-    chunk: Chunk, unread_fates: UInt8s, decoder: Decoder
+    chunk: Chunk, unread_retentions: UInt8s, decoder: Decoder
 ) -> Iterator[tuple[Columns, slice]]:
     """Yields all batches of a chunk, with the records of those that must be read, and their slice
     of the chunk."""
     table = chunk.table
-    is_read = (unread_fates == RecordRetention.KEPT) & (table.column(b.RECORD_COUNT) != 0)
+    is_read = (unread_retentions == RecordRetention.KEPT) & (table.column(b.RECORD_COUNT) != 0)
     selected = table if is_read.all() else table.select(is_read)
     positions = table.column(b.POSITION)
     done = 0

@@ -144,7 +144,7 @@ class Batch:
 
     action: int
     horizon: int = -1
-    fates: list[RecordRetention] = field(default_factory=list)
+    retentions: list[RecordRetention] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -194,15 +194,15 @@ def add(found: Found, filtered: FilterResult) -> None:
     found.aborted.extend(filtered.aborted)
     columns = filtered.columns
     assert columns.first_row[-1] == len(columns) == len(filtered.keep)
-    assert filtered.keep.tolist() == (filtered.fates == RecordRetention.KEPT).tolist()
+    assert filtered.keep.tolist() == (filtered.retentions == RecordRetention.KEPT).tolist()
     for number, header in enumerate(columns.batches):
         rows = slice(*columns.first_row[number : number + 2].tolist())
         offsets = columns.offsets[rows].tolist()
         assert all(header.base_offset <= o <= header.last_offset for o in offsets) or (
             header.magic < 2
         )
-        fates = [RecordRetention(fate) for fate in filtered.fates[rows].tolist()]
-        unread = RecordRetention(int(filtered.batch_fates[number]))
+        fates = [RecordRetention(fate) for fate in filtered.retentions[rows].tolist()]
+        unread = RecordRetention(int(filtered.batch_retentions[number]))
         if unread is not RecordRetention.KEPT:
             assert not fates
             fates = [unread] * header.record_count
@@ -255,8 +255,8 @@ def test_the_newest_record_of_a_key_stays_and_one_without_a_key_goes(log: Open) 
     view = log(data(0, (b"a", b"1"), (b"b", b"1"), (None, b"x")), data(3, (b"a", b"2")))
     found = filter_log(view, {b"a": 3, b"b": 1})
     assert found.batches == [
-        Batch(KEEP, fates=[S, K, RecordRetention.KEYLESS]),
-        Batch(KEEP, fates=[K]),
+        Batch(KEEP, retentions=[S, K, RecordRetention.KEYLESS]),
+        Batch(KEEP, retentions=[K]),
     ]
     assert found.counts[RecordRetention.KEPT] == 2
     assert found.counts[RecordRetention.KEYLESS] == found.counts[RecordRetention.SUPERSEDED] == 1
@@ -423,7 +423,7 @@ def test_tombstones_of_old_formats_go_by_the_age_of_their_segment(log: Open, cod
     mtime_ms = view.segments[0].mtime_ns // 1_000_000
     for horizon, fate in ((mtime_ms - 1, K), (mtime_ms, RecordRetention.TOMBSTONE)):
         found = filter_log(view, {b"a": 0, b"b": 1}, legacy_horizon_ms=horizon)
-        assert [fate for batch in found.batches for fate in batch.fates] == [fate, K]
+        assert [fate for batch in found.batches for fate in batch.retentions] == [fate, K]
         assert {batch.horizon for batch in found.batches} == {-1}
 
 

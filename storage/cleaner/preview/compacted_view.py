@@ -178,7 +178,7 @@ class CompactedView:
         groups, left, deleted = self.totals.groups, self._left, self._retention.count
         of_groups = [group.records for group in groups]
         of_left = [records_in(segment.segment, self.view) for segment in left]
-        gone = {reason: self.totals.gone[fate] for reason, fate in REASONS.items()}
+        gone = {reason: self.totals.gone[outcome] for reason, outcome in REASONS.items()}
         whole = self.question.whole
         expired = whole.segments[: len(whole.segments) - len(self.view.segments)]
         gone["expired"] = sum([*of_groups, *of_left][:deleted])

@@ -20,7 +20,7 @@ from ..kept_offsets import KeptOffsets
 from ..plan import SegmentToClean
 from ..record_filter import FilterResult, RecordRetention
 
-_DATA_FATES: Final = (
+_DATA_RETENTIONS: Final = (
     RecordRetention.SUPERSEDED,
     RecordRetention.TOMBSTONE,
     RecordRetention.ABORTED,
@@ -43,9 +43,9 @@ class CleanedGroup:
 class Totals:
     """What passes over a log would write and discard.
 
-    `gone`: the number of discarded records, by fate. `markers`: the number of discarded transaction
-    markers, which are not records. `expires_at_ms`: when the next delete horizon passes, None for
-    never. `tombstones`: the number retained.
+    `gone`: the number of discarded records, by retention. `markers`: the number of discarded
+    transaction markers, which are not records. `expires_at_ms`: when the next delete horizon
+    passes, None for never. `tombstones`: the number retained.
     """
 
     groups: tuple[CleanedGroup, ...]
@@ -91,7 +91,7 @@ class Counting:
         counts = self._counts.tolist()
         return Totals(
             tuple(self._groups),
-            {fate: counts[fate] for fate in _DATA_FATES},
+            {retention: counts[retention] for retention in _DATA_RETENTIONS},
             counts[RecordRetention.MARKER],
             passes,
             self._expires_at if self._expires_at < MAX_OFFSET else None,
@@ -142,21 +142,25 @@ class Counting:
         return there
 
     def _count(self, filtered: FilterResult, there: NDArray[np.bool_] | None) -> None:
-        """Counts each record from the log start offset on once, by its fate."""
+        """Counts each record from the log start offset on once, by its retention."""
         columns = filtered.columns
         first = int(columns.offsets.searchsorted(self._start_offset))
         if first or there is not None:
-            fates = (
-                filtered.fates[first:] if there is None else filtered.fates[first:][there[first:]]
+            retentions = (
+                filtered.retentions[first:]
+                if there is None
+                else filtered.retentions[first:][there[first:]]
             )
-            self._counts += np.bincount(fates, minlength=len(RecordRetention))
+            self._counts += np.bincount(retentions, minlength=len(RecordRetention))
         else:
             self._counts += filtered.counted
-        unread = filtered.batch_fates != RecordRetention.KEPT
+        unread = filtered.batch_retentions != RecordRetention.KEPT
         if unread.any():
             batches = columns.batches.rows[unread]
             new = batches[:, b.BASE_OFFSET] >= max(self._start_offset, self._before_end)
-            np.add.at(self._counts, filtered.batch_fates[unread][new], batches[new, b.RECORD_COUNT])
+            np.add.at(
+                self._counts, filtered.batch_retentions[unread][new], batches[new, b.RECORD_COUNT]
+            )
 
     def _remember(self, columns: Columns, keep: NDArray[Any]) -> None:
         """Remembers what is retained, including markers, because later passes find it there.

@@ -232,11 +232,11 @@ class LogWriter:
         written. See `AppendsInFlight`; nothing happens before a result is requested. A writable
         buffer must not change before its result arrives."""
         now = self.clock.now_ms
-        judged = (
+        requests = (
             AppendRequest(validate_batches(each, self._rules(), origin, now()), origin)
             for each in parts
         )
-        return AppendsInFlight(judged, self._append_in_flight)
+        return AppendsInFlight(requests, self._append_in_flight)
 
     def append_records_each(
         self, parts: Iterable[RecordColumns], plan: BatchPlan | None = None

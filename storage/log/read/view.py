@@ -179,7 +179,7 @@ class View:
     ) -> Generator[Lines | Columns | Damage]:
         limit = self.context.limits.max_batch_bytes
         position = lookup.position_for(segment, start, limit)
-        fates = self._fates(request.isolation)
+        transactions = self._transactions(request.isolation)
         reached = segment.base_offset  # offsets below are read, skipped or lost
         faults: list[Fault] = []
         path = segment.path
@@ -193,7 +193,7 @@ class View:
                     resumed = self._first_offset(segment, run.table[0])
                     yield from lost_between(faults, reached, resumed, start, end)
                     faults = []
-                table = self._visible(run.table, segment, start, end, fates)
+                table = self._visible(run.table, segment, start, end, transactions)
                 if request.select is not None:
                     table = table.select(request.select(table))
                 field = request.field
@@ -226,7 +226,7 @@ class View:
                 pass
         return header.base_offset
 
-    def _fates(self, isolation: Isolation) -> AbortedTransactions | None:
+    def _transactions(self, isolation: Isolation) -> AbortedTransactions | None:
         if isolation is Isolation.READ_UNCOMMITTED:
             return None
         return AbortedTransactions(tuple(self.segments), self.context)
@@ -237,7 +237,7 @@ class View:
         segment: Segment,
         start: int,
         end: int,
-        fates: AbortedTransactions | None,
+        transactions: AbortedTransactions | None,
     ) -> BatchTable:
         """Returns the batches of a table that have records in the range and under the isolation."""
         rows = table.rows
@@ -251,8 +251,8 @@ class View:
         shown = rows[:, b.LAST_OFFSET] >= start
         shown &= (rows[:, b.BASE_OFFSET] < end) | (rows[:, b.MAGIC] < 2)
         shown &= (rows[:, b.RECORD_COUNT] != 0) & ~table.flagged(CONTROL_MASK)
-        if fates is not None:
-            shown &= ~fates.hidden(table, segment)
+        if transactions is not None:
+            shown &= ~transactions.hidden(table, segment)
         return table if shown.all() else table.select(shown)
 
     # -- one record -----------------------------------------------------------------------------
@@ -375,9 +375,9 @@ class View:
         if header.is_control:
             return HiddenBatch.CONTROL
         if header.is_transactional:
-            fates = self._fates(isolation)
-            assert fates is not None
-            if fates.is_aborted(header, segment):
+            transactions = self._transactions(isolation)
+            assert transactions is not None
+            if transactions.is_aborted(header, segment):
                 return HiddenBatch.ABORTED
         return None
 
