@@ -258,7 +258,6 @@ class CompactedStream(MeasuredFile):
         self._finding = threading.Lock()  # held while the preview is computed
         self._left: CompactedView | None = None
         self._size: StreamSize | None = None
-        self._index = StreamIndex()
         self._reported = reported
         if left is not None:
             self._take(left)
@@ -267,7 +266,7 @@ class CompactedStream(MeasuredFile):
         self._left = left
         self._size = StreamSize(
             self.source(left),
-            self._index,
+            self._index_of(left),
             lambda: self.source(left.pinned()),
             self.partition.note_damage,
             self.member,
@@ -283,7 +282,13 @@ class CompactedStream(MeasuredFile):
 
     def source(self, left: CompactedView) -> PartitionSource:
         """Returns the stream of a compacted view."""
-        return PartitionSource(self.partition, left, FORMATS[_LIKE[self.member]], self._index)
+        made = FORMATS[_LIKE[self.member]]
+        return PartitionSource(self.partition, left, made, self._index_of(left))
+
+    def _index_of(self, left: CompactedView) -> StreamIndex:
+        """Returns the measurements of this stream, which outlive the file: once the preview is
+        known, the name leads to another one."""
+        return self._catalog.previews.stream_index(self.partition, left.preview, self.member)
 
     @property
     def stream_size(self) -> StreamSize | None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from time import monotonic
@@ -35,6 +35,7 @@ from kafkafs.storage.log_dirs.engine import Engine
 
 from ..partition import FRESH_SECONDS, MountedPartition
 from ..vfs.pending import Pending
+from .stream_index import StreamIndex
 
 logger = logging.getLogger(__name__)
 
@@ -91,6 +92,8 @@ class Previews:
         self._known: OrderedDict[MountedPartition, Preview] = OrderedDict()
         self._failures: dict[MountedPartition, PreviewFailure] = {}
         self._results: dict[MountedPartition, LastResult] = {}
+        #: For the preview that was measured last, by kind of stream.
+        self._indexes: dict[MountedPartition, tuple[Preview, dict[Hashable, StreamIndex]]] = {}
         self._progress: dict[MountedPartition, Progress] = {}
         self._is_ending = False
         self.show = no_progress
@@ -159,6 +162,16 @@ class Previews:
             return None
         return last.compacted
 
+    def stream_index(
+        self, partition: MountedPartition, found: Preview, kind: Hashable
+    ) -> StreamIndex:
+        """Returns the measurements of the streams of this kind that are made from a preview."""
+        with self._lock:
+            measured, indexes = self._indexes.get(partition, (None, {}))
+            if measured is not found:
+                self._indexes[partition] = found, (indexes := {})
+            return indexes.setdefault(kind, StreamIndex())
+
     def status(self, partition: MountedPartition) -> dict[str, Any]:
         """Returns the preview's entry in `status.json`."""
         progress = self._progress.get(partition)
@@ -174,6 +187,7 @@ class Previews:
             self._known.pop(partition, None)
             self._failures.pop(partition, None)
             self._results.pop(partition, None)
+            self._indexes.pop(partition, None)
 
     def _request(self, partition: MountedPartition) -> PreviewRequest:
         topic, number = partition.topic, partition.number
@@ -257,4 +271,5 @@ class Previews:
         while kept > _KEPT_BYTES and len(self._known) > 1:
             partition, dropped = self._known.popitem(last=False)
             self._results.pop(partition, None)
+            self._indexes.pop(partition, None)
             kept -= dropped.kept.nbytes

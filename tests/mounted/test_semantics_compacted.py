@@ -441,3 +441,13 @@ def test_damage(live: LiveLog, mount: Mounting) -> None:
     assert damage["file"] == str(path)
     assert damage["position"] > 0
     assert str(path) in status(partition)["compacted"]["why"]
+
+
+def test_the_size_of_a_stream_that_was_read_stays_known(live: LiveLog, mount: Mounting) -> None:
+    """The name leads to another file once the preview is known, which has the size at once."""
+    compacted = mount(live.directory).point / "t" / "0" / "compacted"
+    for name in STREAMS:
+        with (compacted / name).open("rb") as file:
+            size = len(file.read())
+        assert (compacted / name).stat().st_size == size
+        assert (compacted / name).stat().st_size == size
