@@ -15,6 +15,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
 from kafkafs.storage.errors import StorageError, printable
+from kafkafs.storage.operations.request import PartitionFailed
 
 from ..vfs import render
 from ..vfs.errnos import Busy, Invalid, ReadInterrupted
@@ -201,7 +202,7 @@ class ControlHandle(WriteHandle):
         try:
             work = self._control.prepare(self._control, line)
         except (Invalid, StorageError) as error:
-            self._put(error_row(error))
+            self._put(PartitionFailed.of(error).as_json())
             raise Invalid(f"control: {shown}: {error}") from None
         if isinstance(work, Fed) and work.size:
             self._fed = work
@@ -242,13 +243,13 @@ class ControlHandle(WriteHandle):
         try:
             work.run(self._put if work.is_quick else self._put_slowly)
         except Ended as ended:
-            self._put(error_row(ended))
+            self._put(PartitionFailed.of(ended).as_json())
         except (StorageError, OSError) as error:
             logger.info("control: %s", printable(str(error)))
-            self._put(error_row(error))
+            self._put(PartitionFailed.of(error).as_json())
         except Exception as error:
             logger.exception("control failed, which is a bug in kafkafs")
-            self._put(error_row(error))
+            self._put(PartitionFailed.of(error).as_json())
 
     def _put(self, row: Row) -> None:
         line = memoryview(render.json_line(row))
@@ -302,9 +303,3 @@ class ControlHandle(WriteHandle):
             self._rows.clear()
             self._changed.notify_all()
         self._control.closed()
-
-
-def error_row(error: Exception, place: str = "") -> Row:
-    """Returns the answer's row for an error. `kind`, its class, is meant for programs."""
-    row: Row = {"error": str(error), "kind": type(error).__name__}
-    return {**row, "where": place} if place else row

@@ -112,7 +112,7 @@ def test_history_stays(data: Path, mount: Mounting) -> None:
     assert errno_of(os.mkdir, partition / "offset/100") == errno.EPERM
     assert errno_of(os.unlink, partition / "values") == errno.EPERM
     refused = [line for line in mounted.lines("INFO") if "refused: " in line]
-    assert any("appended to a log, and stays as it is" in line for line in refused)
+    assert any("shows records of a log, which cannot be changed" in line for line in refused)
     assert any("values cannot be removed" in line for line in refused)
 
 
