@@ -14,7 +14,7 @@ from kafkafs.storage.operations.append import AppendLines, append_lines
 from kafkafs.storage.operations.compact import Compact, compact
 from kafkafs.storage.operations.expire import Expire, expire
 from kafkafs.storage.operations.purge import Purge, purge
-from kafkafs.storage.operations.request import PartitionFailed, Progress, Request, Row
+from kafkafs.storage.operations.request import PartitionFailed, ProgressListener, Request, Row
 from kafkafs.storage.operations.topics import (
     ConfigureTopic,
     CreateTopic,
@@ -33,7 +33,7 @@ _MAX_APPEND_BYTES: Final = 64 << 20
 
 Prepare = Callable[[Control, Sequence[str]], Work | Fed]
 Q = TypeVar("Q", bound=Request)
-Operation = Callable[[Any, Q, Progress], Iterator[Row | PartitionFailed]]
+Operation = Callable[[Any, Q, ProgressListener], Iterator[Row | PartitionFailed]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +132,7 @@ def _resume(control: Control, words: Sequence[str]) -> Work:
     return Work(resume, is_quick=True)
 
 
-class _UntilTheEnd(Progress):
+class _UntilTheEnd(ProgressListener):
     """Cancels an operation when the mount ends."""
 
     def __init__(self, control: Control) -> None:

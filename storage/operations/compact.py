@@ -29,7 +29,14 @@ from ..lines.json_output import bytes_as_json
 from ..log.read.view import View
 from ..log_dirs.engine import Engine
 from ..log_manager import LogManager
-from .request import SILENT, PartitionFailed, Progress, Rehearsable, per_partition, writable
+from .request import (
+    SILENT,
+    PartitionFailed,
+    PreviewableRequest,
+    ProgressListener,
+    per_partition,
+    writable,
+)
 
 # Further reasons for discarding records, besides `REASONS`, and for retaining them, besides the
 # names of `Bound`.
@@ -40,7 +47,7 @@ UNCLEANED = "uncleaned"
 
 
 @dataclass(frozen=True, slots=True)
-class Compact(Rehearsable):
+class Compact(PreviewableRequest):
     """Compacts the logs that Kafka's cleaner would clean now; with `force`, all that have anything
     to clean. `everything`: also report the logs that do not change."""
 
@@ -144,7 +151,7 @@ class CompactedLog:
 
 
 def compact(
-    engine: Engine, request: Compact, progress: Progress = SILENT
+    engine: Engine, request: Compact, progress: ProgressListener = SILENT
 ) -> Iterator[CompactedLog | PartitionFailed]:
     """Compacts each log if it is due or, with `force`, if there is anything to clean; the others
     only undergo retention. A log that is not compacted is skipped or, if its topic is named, fails
@@ -173,8 +180,22 @@ def _is_compacted(engine: Engine, key: TopicPartition) -> bool:
     return COMPACT in engine.topic_config(key[0]).config.cleanup_policy
 
 
-def _cleans(planned: CleanPlan, request: Compact) -> bool:
-    return planned.is_eligible or request.force
+def is_due(planned: CleanPlan, force: bool) -> bool:
+    """Whether there is anything to clean, and Kafka would clean it now or has to."""
+    return planned.first_dirty < planned.first_uncleanable and (planned.is_eligible or force)
+
+
+def candidate(engine: LogManager, key: TopicPartition) -> CleaningCandidate:
+    """Returns what could be cleaned of a log. Raises NotCompacted, CleaningAborted, and what
+    `LogManager.writer` raises."""
+    engine.writer(*key)
+    found = engine.cleaner.candidate(key)
+    if found is not None:
+        return found
+    if not _is_compacted(engine, key):
+        raise NotCompacted
+    why = engine.cleaner.uncleanable.get(key, "the log is already being cleaned or changed")
+    raise CleaningAborted(why)
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,17 +252,13 @@ def _applied(
     offset_map: OffsetMap,
     on_progress: OnProgress,
 ) -> _Result:
-    found = engine.cleaner.candidate(key)
-    if found is None:
-        engine.writer(*key)  # raises if there is none
-        why = engine.cleaner.uncleanable.get(key, "the log is already being cleaned or changed")
-        raise CleaningAborted(why)
+    found = candidate(engine, key)
     before = Sizes.of(found.view)
     engine.cleaner.retain(key, found.writer)
     found = engine.cleaner.candidate(key) or found
     kept = Sizes.of(found.view)
     results = []
-    if _cleans(found.plan, request):
+    if is_due(found.plan, request.force):
         results = list(_passes(engine, found, offset_map, on_progress))
     cleaned = Sizes.of(engine.log(*key).view())
     engine.cleaner.retain(key, found.writer)
@@ -284,7 +301,7 @@ def _previewed(
 ) -> _Result:
     question = _question(engine, key, request.now_ms(engine))
     planned, view = question.planned, question.view
-    if not _cleans(planned, request):
+    if not is_due(planned, request.force):
         # Nothing will be cleaned; only retention remains.
         nothing = replace(planned, first_uncleanable=planned.first_dirty)
         question = replace(question, planned=nothing)
@@ -331,7 +348,7 @@ class KeptKey:
 
 
 def retained_keys(
-    engine: Engine, request: Compact, progress: Progress = SILENT
+    engine: Engine, request: Compact, progress: ProgressListener = SILENT
 ) -> Iterator[KeptKey | PartitionFailed]:
     """Yields the keys that a forced compaction would retain, by the offsets of their newest
     committed records. Uses the memory of the offset map, then that of `LatestRecords.live`."""

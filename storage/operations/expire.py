@@ -14,11 +14,18 @@ from ..log.delete import retention
 from ..log.delete.retention import Hold, Outlook, RetentionPlan, RetentionState, Rule
 from ..log_dirs.engine import Engine
 from ..log_manager import LogManager
-from .request import SILENT, PartitionFailed, Progress, Rehearsable, per_partition, writable
+from .request import (
+    SILENT,
+    PartitionFailed,
+    PreviewableRequest,
+    ProgressListener,
+    per_partition,
+    writable,
+)
 
 
 @dataclass(frozen=True, slots=True)
-class Expire(Rehearsable):
+class Expire(PreviewableRequest):
     """Deletes what retention allows: by retention.ms, retention.bytes and log start offset.
     `everything`: also report the segments that are retained."""
 
@@ -77,7 +84,7 @@ class _Known(NamedTuple):
 
 
 def expire(
-    engine: Engine, request: Expire, progress: Progress = SILENT
+    engine: Engine, request: Expire, progress: ProgressListener = SILENT
 ) -> Iterator[ExpiredSegment | PartitionFailed]:
     """Applies retention to each partition; yields what it did with each segment, or would do. A
     partition that is being cleaned fails with CleaningAborted."""

@@ -24,7 +24,7 @@ from ..log.read.log import Log
 from ..log.read.transactions import Isolation
 from ..log.read.view import View
 from ..log_dirs.engine import Engine
-from .request import SILENT, PartitionFailed, Progress
+from .request import SILENT, PartitionFailed, ProgressListener
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ class ExplainedLookup:
 
 
 def explain(
-    engine: Engine, request: Explain, progress: Progress = SILENT
+    engine: Engine, request: Explain, progress: ProgressListener = SILENT
 ) -> Iterator[ExplainedLookup]:
     """Yields the explanation. Raises OSError or SegmentGone as reading does."""
     log = engine.log(request.topic, request.partition)

@@ -10,7 +10,7 @@ from ..errors import StorageError
 from ..log_dirs.engine import Engine
 from ..log_dirs.purging import FoundLeftover, find_leftovers, select
 from ..log_manager import LogManager
-from .request import SILENT, PartitionFailed, PartitionsRequest, Progress, writable
+from .request import SILENT, PartitionFailed, PartitionsRequest, ProgressListener, writable
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Purge(PartitionsRequest):
 
 
 def purge(
-    engine: Engine, request: Purge, progress: Progress = SILENT
+    engine: Engine, request: Purge, progress: ProgressListener = SILENT
 ) -> Iterator[FoundLeftover | PartitionFailed]:
     """Yields each leftover after it was removed or, in a dry run, that would be. What is no longer
     a leftover is skipped; a partition that is being cleaned fails with CleaningAborted."""

@@ -16,7 +16,14 @@ from ..format.files.names import TopicPartition
 from ..io.retry import retry_if_gone
 from ..log.load.log_loader import LogLoader, RecoveryPlan
 from ..log_dirs.engine import Engine
-from .request import SILENT, PartitionFailed, PartitionsRequest, Progress, per_partition, present_ms
+from .request import (
+    SILENT,
+    PartitionFailed,
+    PartitionsRequest,
+    ProgressListener,
+    per_partition,
+    present_ms,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +91,7 @@ class RecoveredPartition:
 
 
 def recover(
-    engine: Engine, request: Recover, progress: Progress = SILENT
+    engine: Engine, request: Recover, progress: ProgressListener = SILENT
 ) -> Iterator[RecoveredPartition | PartitionFailed]:
     """Yields what opening each partition for writing would do to it. If a running broker removes a
     file of it, the plan is made again."""

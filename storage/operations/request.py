@@ -22,7 +22,7 @@ from ..log_manager import LogManager
 _MANY: Final = 200
 
 
-class Progress:
+class ProgressListener:
     """Receives the progress of an operation. This one ignores it."""
 
     def report(self, what: str, done: int, total: int) -> None:
@@ -39,7 +39,7 @@ class Progress:
 
 
 #: Ignores the progress.
-SILENT: Final = Progress()
+SILENT: Final = ProgressListener()
 
 
 class Row(Protocol):
@@ -110,7 +110,7 @@ class PartitionsRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Rehearsable(PartitionsRequest):
+class PreviewableRequest(PartitionsRequest):
     """A request that can be tried without changing anything: with `dry_run`, or as of another time
     `at_ms`, in ms since 1970."""
 
@@ -144,7 +144,7 @@ def per_partition(
     request: PartitionsRequest,
     doing: str,
     work: Callable[[TopicPartition], Iterable[R]],
-    progress: Progress,
+    progress: ProgressListener,
 ) -> Iterator[R | PartitionFailed]:
     """Yields the rows of `work` for every partition. Unless the request names it, a partition that
     was deleted in the meantime is skipped."""

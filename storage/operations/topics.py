@@ -12,7 +12,7 @@ from ..config.topic_file import changed_configs
 from ..errors import ConfigsNotRemoved, StorageError, UnknownPartition, UnknownTopic
 from ..log_dirs.engine import Engine
 from ..topics.topics import changeable_partitions, refuse_in_engine, refuse_new_topic
-from .request import SILENT, PartitionFailed, Progress, writable
+from .request import SILENT, PartitionFailed, ProgressListener, writable
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class CreatedTopic:
 
 
 def create_topic(
-    engine: Engine, request: CreateTopic, progress: Progress = SILENT
+    engine: Engine, request: CreateTopic, progress: ProgressListener = SILENT
 ) -> Iterator[CreatedTopic]:
     """Raises what `LogManager.create_topic` raises; then nothing remains of the topic."""
     topic_id = writable(engine).create_topic(
@@ -112,7 +112,7 @@ class RemovedTopic:
 
 
 def delete_topics(
-    engine: Engine, request: DeleteTopics, progress: Progress = SILENT
+    engine: Engine, request: DeleteTopics, progress: ProgressListener = SILENT
 ) -> Iterator[RemovedTopic | PartitionFailed]:
     """Yields each topic after it was deleted."""
     for topic in dict.fromkeys(request.topics):
@@ -167,7 +167,7 @@ class TopicConfigs:
 
 
 def configure_topic(
-    engine: Engine, request: ConfigureTopic, progress: Progress = SILENT
+    engine: Engine, request: ConfigureTopic, progress: ProgressListener = SILENT
 ) -> Iterator[TopicConfigs]:
     """Yields the topic's configs after the changes. Raises UnknownTopic or ConfigError, and then
     changes nothing."""
@@ -249,7 +249,7 @@ class TopicSummary:
 
 
 def list_topics(
-    engine: Engine, request: ListTopics, progress: Progress = SILENT
+    engine: Engine, request: ListTopics, progress: ProgressListener = SILENT
 ) -> Iterator[TopicSummary | PartitionFailed]:
     """Yields each topic, after the partitions of it that cannot be read."""
     topics = engine.topics()

@@ -17,7 +17,7 @@ from .request import (
     SILENT,
     PartitionFailed,
     PartitionsRequest,
-    Progress,
+    ProgressListener,
     per_partition,
     writable,
 )
@@ -82,7 +82,7 @@ class PartitionTransaction:
 
 
 def transactions(
-    engine: Engine, request: Transactions, progress: Progress = SILENT
+    engine: Engine, request: Transactions, progress: ProgressListener = SILENT
 ) -> Iterator[PartitionTransaction | PartitionFailed]:
     """Yields the open transactions, from the newest snapshots and later records; or aborts those of
     one producer and yields them, which fails with InvalidTxnState if there are none."""

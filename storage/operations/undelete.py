@@ -10,7 +10,7 @@ from ..log.delete.deletions import Deletion
 from ..log_dirs.engine import Engine
 from ..log_manager import LogManager
 from ..topics.restoring import found_deletions, refuse_undelete
-from .request import SILENT, PartitionFailed, PartitionsRequest, Progress, writable
+from .request import SILENT, PartitionFailed, PartitionsRequest, ProgressListener, writable
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Undelete(PartitionsRequest):
 
 
 def list_deleted(
-    engine: Engine, request: ListDeleted, progress: Progress = SILENT
+    engine: Engine, request: ListDeleted, progress: ProgressListener = SILENT
 ) -> Iterator[Deletion]:
     """Yields what can be restored, the oldest deletion first. An engine that is open for writing
     knows its own deletions; otherwise the files show those of all processes that have exited."""
@@ -56,7 +56,7 @@ def list_deleted(
 
 
 def undelete(
-    engine: Engine, request: Undelete, progress: Progress = SILENT
+    engine: Engine, request: Undelete, progress: ProgressListener = SILENT
 ) -> Iterator[Deletion | PartitionFailed]:
     """Restores each name durably; yields what was restored."""
     for topic, number in request.selection.names:

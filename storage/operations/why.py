@@ -24,7 +24,7 @@ from ..log.delete.retention import Outlook
 from ..log.read.lookup import find_batch
 from ..log.read.view import View
 from ..log_dirs.engine import Engine
-from .request import SILENT, PartitionFailed, Progress, present_ms
+from .request import SILENT, PartitionFailed, ProgressListener, present_ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,9 @@ class ExplainedPartition:
         }
 
 
-def why(engine: Engine, request: Why, progress: Progress = SILENT) -> Iterator[ExplainedPartition]:
+def why(
+    engine: Engine, request: Why, progress: ProgressListener = SILENT
+) -> Iterator[ExplainedPartition]:
     """Yields what keeps each segment; see `explained`."""
     topic, partition = request.topic, request.partition
     now_ms = present_ms(engine) if request.at_ms is None else request.at_ms

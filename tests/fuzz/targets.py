@@ -43,7 +43,7 @@ from kafkafs.storage.log.read.explain import broker_answer
 from kafkafs.storage.log.read.transactions import Isolation
 from kafkafs.storage.log.read.view import View
 from kafkafs.storage.log_dirs.engine import Engine
-from kafkafs.storage.operations.why import explained
+from kafkafs.storage.operations import why
 from kafkafs.storage.transactions.decisions import parse_decisions
 from tests.cleaning import Rewritten, log_to_clean
 from tests.reading import lines, lines_by_columns
@@ -141,7 +141,7 @@ def explained(view: View) -> None:
     """Explains why each segment is present; this must work, and serialize, whatever a segment
     contains."""
     config = replace(TopicConfig(), cleanup_policy=("compact", "delete"))
-    found = explained(view, config, checkpoint=None, now_ms=0)
+    found = why.explained(view, config, checkpoint=None, now_ms=0)
     assert len(found.segments) == len(view.segments)
     json.dumps(found.as_json())
 

@@ -11,7 +11,7 @@ from kafkafs.mount.control.lines import is_forwardable
 from kafkafs.storage.errors import LogDirLocked
 from kafkafs.storage.format.files.checkpoints import MetaProperties
 from kafkafs.storage.log_dirs.engine import Engine
-from kafkafs.storage.operations.request import PartitionFailed, Progress, Request
+from kafkafs.storage.operations.request import PartitionFailed, ProgressListener, Request
 
 from . import failures
 from .mounted_engine import holding
@@ -27,7 +27,7 @@ class Operation(Protocol[Q, R]):
     """A function of an engine and a request that yields rows."""
 
     def __call__(
-        self, engine: Any, request: Q, progress: Progress = ..., /
+        self, engine: Any, request: Q, progress: ProgressListener = ..., /
     ) -> Iterator[R | PartitionFailed]: ...
 
 
@@ -93,7 +93,7 @@ def _is_used(path: str) -> bool:
     return os.path.isdir(path) and bool(os.listdir(path))
 
 
-class _Bars(Progress):
+class _Bars(ProgressListener):
     """Shows progress as a bar for each thing that is being done."""
 
     def __init__(self, stack: ExitStack) -> None:
@@ -109,6 +109,6 @@ class _Bars(Progress):
 
 
 @contextmanager
-def _bars() -> Iterator[Progress]:
+def _bars() -> Iterator[ProgressListener]:
     with ExitStack() as stack:
         yield _Bars(stack)

@@ -18,7 +18,7 @@ import click
 
 from kafkafs.mount.vfs.errnos import NoSuchName, TreeError
 from kafkafs.storage.concurrency.interruption import interrupt
-from kafkafs.storage.errors import StorageError, UnknownPartition, UnknownTopic
+from kafkafs.storage.errors import StorageError
 from kafkafs.storage.format.files.names import TopicPartition
 
 from . import failures, output
@@ -227,24 +227,4 @@ def for_each(paths: Iterable[str], work: Callable[[str], int | None]) -> int:
             if isinstance(error, OSError) and error.filename is None:
                 raise  # from stdout: it would fail for every path
             code = failures.report(error, path or "/")
-    return code
-
-
-def for_each_partition(
-    keys: Iterable[TopicPartition],
-    work: Callable[[TopicPartition], object],
-    *,
-    are_named: bool = True,
-) -> int:
-    """Like `for_each`, for partitions. Unless they `are_named` by the user, a partition that was
-    deleted in the meantime is skipped."""
-    code = 0
-    for key in keys:
-        try:
-            work(key)
-        except (UnknownTopic, UnknownPartition) as error:
-            if are_named:
-                code = failures.report(error, "{}-{}".format(*key))
-        except (failures.Failure, StorageError, OSError) as error:
-            code = failures.report(error, "{}-{}".format(*key))
     return code

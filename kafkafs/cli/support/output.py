@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 
 from kafkafs.storage.clock import time_text as time_text
 from kafkafs.storage.errors import printable
@@ -18,8 +18,6 @@ from .progress import bar as bar
 
 if TYPE_CHECKING:
     from kafkafs.storage.operations.request import Row
-
-Item = TypeVar("Item")
 
 
 def binary() -> BinaryIO:
@@ -143,17 +141,3 @@ def size_text(size: int, human: bool = False) -> str:
     while scaled >= 1023.5:
         scaled, unit = scaled / 1024, next(units)
     return f"{scaled:.1f}{unit}" if scaled < 9.95 else f"{scaled:.0f}{unit}"
-
-
-def progress(items: Sequence[Item], what: str) -> Iterable[Item]:
-    """Returns `items`; if there are many, iterating shows a progress bar on stderr."""
-    if len(items) < 200:
-        return items
-    return _with_bar(items, what)
-
-
-def _with_bar(items: Sequence[Item], what: str) -> Iterator[Item]:
-    with bar(what) as report:
-        for number, item in enumerate(items):
-            report(number, len(items))
-            yield item

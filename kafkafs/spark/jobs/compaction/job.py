@@ -24,12 +24,18 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from kafkafs.storage.cleaner.cleaning import CleaningResult
 from kafkafs.storage.cleaner.manager import CleaningCandidate, Replace
-from kafkafs.storage.cleaner.plan import COMPACT, LogToClean
+from kafkafs.storage.cleaner.plan import LogToClean
 from kafkafs.storage.cleaner.preview.compacted_view import REASONS
 from kafkafs.storage.cleaner.record_filter import RecordRetention
 from kafkafs.storage.cleaner.split.split_pass import Copied, StagedSegment
 from kafkafs.storage.cleaner.split.split_plan import Plan, Shape, fingerprint
-from kafkafs.storage.errors import CleaningAborted, CorruptError, SegmentGone, StorageError
+from kafkafs.storage.errors import (
+    CleaningAborted,
+    CorruptError,
+    NotCompacted,
+    SegmentGone,
+    StorageError,
+)
 from kafkafs.storage.format.files.names import (
     FileKind,
     FileState,
@@ -40,9 +46,9 @@ from kafkafs.storage.format.files.names import (
 from kafkafs.storage.io.durable import WritableDirFd
 from kafkafs.storage.io.local_path import local_path
 from kafkafs.storage.log.delete.replacing import discard_cleaned
-from kafkafs.storage.log_dirs.engine import Engine
 from kafkafs.storage.log_dirs.selection import Selected, Selection
 from kafkafs.storage.log_manager import LogManager
+from kafkafs.storage.operations.compact import Compact, candidate, is_due
 from kafkafs.storage.segment.stored import FILES
 
 from ...read.planning import refuse_within_log_dir
@@ -73,7 +79,6 @@ _COLUMNS: Final = (
     *("topic", "partition", "segments", "segments_after", "bytes", "bytes_after", "kept"),
     *(*REASONS, "markers", "tasks"),
 )
-_NOT_COMPACTED: Final = 'cleanup.policy does not include "compact"'
 
 
 class RunUnits(Protocol):
@@ -132,17 +137,14 @@ def compact(
     if staging is not None:
         refuse_within_log_dir(staging, dirs.log_dirs)
     there = dirs.engine().topics()  # opening for writing would create missing directories
-    named = Selection(tuple(topics)).partitions(there) if topics else []
-    if named and not any(_is_compacted(dirs.engine(), key) for key in named):
+    selection = Selection(tuple(topics))
+    refused = Compact(selection, force=force).check(dirs.engine())
+    if refused:
         # With invalid arguments the job neither locks nor changes anything.
-        wrong = [_wrong(key, _NOT_COMPACTED) for key in named]
+        wrong = [_wrong(key, str(NotCompacted())) for key in selection.partitions(there)]
         return Report("compact", _COLUMNS, [], wrong, 0, totals={"partitions": 0, "changed": 0})
     with LogManager(dirs.log_dirs, dict(dirs.configs)) as engine:
         return CompactionJob(engine, dirs, options, run).compact(topics)
-
-
-def _is_compacted(engine: Engine, key: TopicPartition) -> bool:
-    return COMPACT in engine.topic_config(key[0]).config.cleanup_policy
 
 
 @dataclass(slots=True)
@@ -226,28 +228,17 @@ class CompactionJob:
     def _log(self, key: TopicPartition, is_named: bool) -> Iterator[_Log]:
         """Yields the log after retention, if it is compacted; records its errors."""
         try:
-            writer = self._engine.writer(*key)
-            if COMPACT not in writer.config.cleanup_policy:
-                if is_named:
-                    self._wrong.append(_wrong(key, _NOT_COMPACTED))
-                return
-            found = self._candidate(key)
+            found = candidate(self._engine, key)
             before = len(found.view.segments), found.view.size
-            self._engine.cleaner.retain(key, writer)
-            found = self._candidate(key)
-            planned = found.plan
-            is_due = planned.first_dirty < planned.first_uncleanable
-            is_due &= planned.is_eligible or self._options.force
-            yield _Log(found, self._engine.cleaner.log_to_clean(found), before, is_due)
+            self._engine.cleaner.retain(key, found.writer)
+            found = candidate(self._engine, key)
+            due = is_due(found.plan, self._options.force)
+            yield _Log(found, self._engine.cleaner.log_to_clean(found), before, due)
+        except NotCompacted as error:
+            if is_named:
+                self._note(key, error)
         except (StorageError, OSError) as error:
             self._note(key, error)
-
-    def _candidate(self, key: TopicPartition) -> CleaningCandidate:
-        found = self._engine.cleaner.candidate(key)
-        if found is None:
-            why = self._engine.cleaner.uncleanable.get(key, "another operation is changing it")
-            raise CleaningAborted(why)
-        return found
 
     def _small_and_large(self, logs: Sequence[_Log]) -> tuple[list[_Log], list[_Log]]:
         """Returns the logs to clean as a whole, and those to clean in pieces; `logs`: the largest
