@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -11,10 +11,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkafs.storage.format.layout import (Codec)
-from kafkafs.storage.format.records.record_columns import (SimpleRecord)
-from kafkafs.storage.log.read import (lookup)
-from kafkafs.storage.log.read.explain import (OffsetIndexStep, Step, TimeIndexStep, WalkStep, explain_offset, explain_time)
+from kafkafs.storage.errors import StorageError
+from kafkafs.storage.format.layout import Codec
+from kafkafs.storage.format.records.record_columns import SimpleRecord
+from kafkafs.storage.log.read import lookup
+from kafkafs.storage.log.read.explain import (
+    FoundStep,
+    OffsetIndexStep,
+    Step,
+    TimeIndexStep,
+    WalkStep,
+    explain_offset,
+    explain_time,
+)
 from tests.batches import LEGACY_CODECS, any_batches
 from tests.building import BatchFields, MessageFields, build_batch, build_messages
 from tests.index_damage import INDEX_DAMAGE, damage_indexes
@@ -26,6 +35,7 @@ from tests.reading import (
     find,
     first_since,
     open_view,
+    probes,
     read,
     written,
 )
@@ -83,6 +93,57 @@ def test_damaged_indexes_never_change_an_answer(
         records = write(directory, *partition, clean=clean)
         damage_indexes(directory, damage)
         check_against(open_view(directory), records)
+
+
+def outcome(steps: Iterable[Step]) -> object:
+    """Returns the offset that an explained lookup finds, else the error that it raises, else
+    None."""
+    found: int | None = None
+    try:
+        for step in steps:
+            found = step.offset if isinstance(step, FoundStep) else found
+    except StorageError as error:
+        return (type(error), str(error)) if found is None else found
+    return found
+
+
+def answer(look_up: Callable[[], int | None]) -> object:
+    try:
+        return look_up()
+    except StorageError as error:
+        return type(error), str(error)
+
+
+FLIPS = st.lists(st.tuples(st.integers(0, 1 << 14), st.integers(1, 255)), max_size=2)
+
+
+@given(partitions(), INDEX_DAMAGE, FLIPS, st.integers(0, 60))
+def test_a_lookup_is_explained_as_it_is_answered(
+    partition: tuple[list[Written], TopicSettings],
+    damage: list[tuple[int, str, int]],
+    flips: list[tuple[int, int]],
+    further: int,
+) -> None:
+    with TemporaryDirectory() as name:
+        directory = Path(name) / "p-0"
+        records = write(directory, *partition)
+        damage_indexes(directory, damage)
+        log = min(directory.glob("*.log"))
+        data = bytearray(log.read_bytes())
+        for at, bits in flips:
+            data[at % len(data)] ^= bits
+        log.write_bytes(data)
+        view = open_view(directory, records[0].offset + further if records else further)
+        for offset in range(view.start_offset - 1, min(view.end_offset + 2, view.start_offset + 9)):
+            expected = answer(lambda: view.find(offset).offset)  # noqa: B023  called at once
+            assert outcome(explain_offset(view, offset, COMMITTED)) == expected
+        for timestamp in probes(record.timestamp for record in records):
+            expected = answer(lambda: view.offset_for_time(timestamp))  # noqa: B023
+            explained = outcome(explain_time(view, timestamp, COMMITTED))
+            if expected is None and explained is not None:
+                assert isinstance(explained, tuple)  # a broker would read what is damaged
+            else:
+                assert explained == expected
 
 
 @given(partitions(), st.integers(0, 60))
