@@ -16,7 +16,7 @@ from kafkafs.storage.log.read.transactions import Isolation
 from kafkafs.storage.log.read.view import View
 from kafkafs.storage.log_dirs.engine import Engine
 from kafkafs.storage.log_manager import LogManager
-from kafkafs.storage.operations.verify import Verifier
+from kafkafs.storage.operations.verifier import Verifier
 from tests.answers import READ_COMMITTED, READ_UNCOMMITTED
 from tests.broker.compaction import (
     CODECS,
@@ -105,7 +105,7 @@ def check_previews(round_: Round, path: Path) -> None:
     before, after = Engine([str(round_.before)], SETTINGS), Engine([str(path)])
     for topic, now_ms in {each.topic: round_.now_ms(each) for each in round_.passes}.items():
         view = before.log(topic, 0).view()
-        config, broker = before.topic_config(topic).config, broker_config(before.settings)
+        config, broker = before.topic_config(topic).config, broker_config(before.configs)
         checkpoint = cleaner_offsets(before).get(topic)
         found = preview(PreviewRequest.of(view, config, broker, checkpoint, now_ms))
         there = offsets(view)

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from kafkafs.storage.log_manager import LogManager
-from kafkafs.storage.operations.verify import Verifier
+from kafkafs.storage.operations.verifier import Verifier
 from tests.crash.model import LOST, Model
 
 _HOLE = re.compile(r"the offsets (\d+) to (\d+) before it are in no batch")

@@ -42,7 +42,7 @@ from kafkafs.storage.log_dirs.engine import Engine
 from kafkafs.storage.log_dirs.selection import Selection
 from kafkafs.storage.log_manager import LogManager
 from kafkafs.storage.operations.compact import Compact, CompactedLog, compact
-from kafkafs.storage.operations.verify import Verifier
+from kafkafs.storage.operations.verifier import Verifier
 from kafkafs.storage.transactions.producer import TransactionalProducer
 from tests.faults import FailingCalls
 from tests.storage.test_cleaning_corpora import PASSES_MS

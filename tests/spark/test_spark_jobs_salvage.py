@@ -16,7 +16,7 @@ from kafkafs.storage.format.records.record_columns import SimpleRecord
 from kafkafs.storage.io.disk import DirFd
 from kafkafs.storage.log.check.sound import Lost, Sound, sound_batches
 from kafkafs.storage.log_dirs.engine import Engine
-from kafkafs.storage.operations.verify import Verifier
+from kafkafs.storage.operations.verifier import Verifier
 from tests.building import BatchFields, build_batch
 from tests.logs import TopicSettings, walk, write_log_dir, write_partition
 

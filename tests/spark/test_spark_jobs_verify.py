@@ -20,7 +20,7 @@ from kafkafs.storage.log.check.partition_listing import PartitionListing
 from kafkafs.storage.log.check.verify import LogCheck
 from kafkafs.storage.log.read.context import ReadLimits
 from kafkafs.storage.log_dirs.engine import Engine
-from kafkafs.storage.operations.verify import Verifier
+from kafkafs.storage.operations.verifier import Verifier
 from kafkafs.storage.segment.check.verify import SegmentCheck, SegmentFacts
 from kafkafs.storage.segment.check.verify_digest import DigestCheck, SegmentDigest
 from kafkafs.storage.segment.check.verify_index import Finding

@@ -29,7 +29,7 @@ from kafkafs.storage.format.records.record_columns import RecordColumns, SimpleR
 from kafkafs.storage.log.read.transactions import Isolation
 from kafkafs.storage.log.read.view import View
 from kafkafs.storage.log_manager import LogManager
-from kafkafs.storage.operations.verify import Verifier
+from kafkafs.storage.operations.verifier import Verifier
 from kafkafs.storage.transactions.producer import TransactionalProducer
 
 NOW: Final = 1_790_000_000_000

@@ -12,15 +12,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafkafs.storage.format.checksum import (crc32c)
-from kafkafs.storage.format.files.snapshot import (format_producer_snapshot, parse_producer_snapshot)
-from kafkafs.storage.format.layout import (ControlType)
-from kafkafs.storage.format.records.record_columns import (SimpleRecord)
-from kafkafs.storage.io.disk import (DirFd)
-from kafkafs.storage.log.check.verify import (LogCheck)
-from kafkafs.storage.log.read.context import (ReadLimits)
-from kafkafs.storage.log_dirs.engine import (Engine)
-from kafkafs.storage.operations.verify import (Verifier)
+from kafkafs.storage.format.checksum import crc32c
+from kafkafs.storage.format.files.snapshot import format_producer_snapshot, parse_producer_snapshot
+from kafkafs.storage.format.layout import ControlType
+from kafkafs.storage.format.records.record_columns import SimpleRecord
+from kafkafs.storage.io.disk import DirFd
+from kafkafs.storage.log.check.verify import LogCheck
+from kafkafs.storage.log.read.context import ReadLimits
+from kafkafs.storage.log_dirs.engine import Engine
+from kafkafs.storage.operations.verifier import Verifier
 from tests.building import BatchFields, build_batch, build_end_txn_marker
 from tests.logs import TopicSettings, walk, write_log_dir, write_partition
 

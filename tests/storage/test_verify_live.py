@@ -18,7 +18,7 @@ from kafkafs.storage.log.append.writer import LogWriter
 from kafkafs.storage.log_dirs.engine import Engine
 from kafkafs.storage.operations.expire import Expire, expire
 from kafkafs.storage.operations.request import PartitionFailed
-from kafkafs.storage.operations.verify import Verifier
+from kafkafs.storage.operations.verifier import Verifier
 from tests.writing import NOW, batch, config, open_log
 
 SIZE = len(batch())

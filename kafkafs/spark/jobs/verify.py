@@ -1,8 +1,7 @@
 """The `verify` job: checks every batch, record and index of every segment against Kafka's rules.
 
-There are two rounds: tasks check each segment by itself; then, partition by partition, the rules
-across segments are checked by means of the digests from the first round (see
-`storage.segment.verify_digest`). The findings are those of `kafkafs verify`.
+It maps the units of the operation (`storage.operations.verify`) to tasks, in two rounds: segments,
+then partitions. The findings are those of `kafkafs verify`.
 """
 
 from __future__ import annotations
@@ -14,16 +13,21 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Final
 
-from kafkafs.storage.errors import SegmentGone, UnknownPartition, UnknownTopic
-from kafkafs.storage.format.files.names import METADATA_TOPIC, TopicPartition
+from kafkafs.storage.format.files.names import TopicPartition
 from kafkafs.storage.format.records.decoder import Decoder
 from kafkafs.storage.io.local_path import local_path
-from kafkafs.storage.log.check.partition_listing import PartitionListing
 from kafkafs.storage.log_dirs.log_dir import PartitionDir
 from kafkafs.storage.log_dirs.selection import Selected
-from kafkafs.storage.operations.verify import Verifier, fingerprint
-from kafkafs.storage.segment.check.verify import SegmentCheck, SegmentFacts
-from kafkafs.storage.segment.check.verify_digest import DigestCheck, SegmentDigest
+from kafkafs.storage.operations.verifier import Verifier
+from kafkafs.storage.operations.verify import (
+    PartitionResult,
+    SegmentResult,
+    SegmentUnit,
+    check_partition,
+    check_segment,
+    segments_of,
+)
+from kafkafs.storage.segment.check.verify_digest import SegmentDigest
 from kafkafs.storage.segment.check.verify_index import Finding
 
 from ..read.planning import refuse_within_log_dir
@@ -37,47 +41,6 @@ if TYPE_CHECKING:
 
 
 _COLUMNS: Final = ("topic", "partition", "segments", "bytes", "findings")
-
-
-@dataclass(frozen=True, slots=True)
-class VerifyUnit:
-    """A segment to check, or (`facts` None) a partition that has none. `stops`: see SegmentDigest;
-    a changed `mtime_ns` reveals a changed segment; `before` is the fingerprint of the partition's
-    directory."""
-
-    topic: str
-    partition: int
-    facts: SegmentFacts | None = None
-    stops: tuple[int, ...] = ()
-    mtime_ns: int = 0
-    before: str | None = None
-
-    @property
-    def key(self) -> TopicPartition:
-        return self.topic, self.partition
-
-    @property
-    def size(self) -> int:
-        return self.facts.size if self.facts is not None else 0
-
-    @property
-    def name(self) -> str:
-        """The unit name for its note, which differs if the segment has changed."""
-        assert self.facts is not None
-        files = " ".join(sorted(self.facts.files))
-        facts = (self.facts.base_offset, self.size, self.facts.next_base, self.facts.is_closed)
-        return f"{self.topic}-{self.partition} {facts} {files} {self.stops} {self.mtime_ns}"
-
-
-@dataclass(frozen=True, slots=True)
-class Checked:
-    """The result of a unit. `digest`: None without a segment, or if it was deleted meanwhile.
-    `error`: why it could not be read, else empty."""
-
-    unit: VerifyUnit
-    digest: SegmentDigest | None = None
-    error: str = ""
-    is_old: bool = False
 
 
 def verify(
@@ -99,7 +62,7 @@ def verify(
     beside = list(verifier.directories())
     partitions = dirs.partitions(topics) if topics else list(engine.log_dirs.partitions().values())
     metadata = {_key(found): list(verifier.metadata(found)) for found in partitions}
-    units = [unit for found in partitions for unit in _units(found)]
+    units = [unit for found in partitions for unit in segments_of(engine, _key(found))]
     notes = None
     if state is not None:
         refuse_within_log_dir(state, dirs.log_dirs)
@@ -123,92 +86,45 @@ def _reducers(spark: SparkSession, partitions: Sequence[PartitionDir]) -> int:
     return max(min(len(partitions), 4 * spark.sparkContext.defaultParallelism), 1)
 
 
-def _units(found: PartitionDir) -> Iterator[VerifyUnit]:
-    """Yields the segments of a partition as they are now."""
-    try:
-        # The quorum's log is recovered at every start, even after a clean shutdown.
-        is_closed = found.log_dir.is_clean and found.topic != METADATA_TOPIC
-        before = fingerprint(found.directory)
-        listing = PartitionListing(found.directory)
-        start = found.log_dir.log_start_offsets.get(_key(found), 0)
-        stops = listing.stops(start)
-        segments = listing.segments(is_closed)
-    except SegmentGone:
-        segments, stops, listing, before = [], (), None, None
-    for facts in segments:
-        assert listing is not None
-        yield VerifyUnit(*_key(found), facts, stops, listing.mtimes[facts.base_offset], before)
-    if not segments:
-        yield VerifyUnit(*_key(found))
-
-
 # -- in the tasks ----------------------------------------------------------------------------------
 
 
-def _check(dirs: JobLogDirs, notes: Notes | None, units: Sequence[VerifyUnit]) -> Iterator[Checked]:
+def _check(
+    dirs: JobLogDirs, notes: Notes | None, units: Sequence[SegmentUnit]
+) -> Iterator[SegmentResult]:
     engine = dirs.engine()
-    limit = engine.context.limits.max_batch_bytes
-    decoder = Decoder(limit)
+    decoder = Decoder(engine.context.limits.max_batch_bytes)
     for unit in units:
-        if unit.facts is None:
-            yield Checked(unit)
+        noted = notes.get(unit.name) if notes is not None and unit.facts is not None else None
+        if noted is not None:
+            yield SegmentResult(unit, SegmentDigest.from_json(noted), is_old=True)
             continue
-        if notes is not None and (noted := notes.get(unit.name)) is not None:
-            yield Checked(unit, SegmentDigest.from_json(noted), is_old=True)
-            continue
-        try:
-            directory = engine.partition_dir(*unit.key).directory
-            check = SegmentCheck(directory, unit.facts, decoder, limit)
-            digest = SegmentDigest.of(check, unit.facts, unit.stops)
-        except (SegmentGone, UnknownPartition, UnknownTopic):
-            yield Checked(unit)
-            continue
-        except OSError as error:
-            yield Checked(unit, error=f"{error.filename}: {error.strerror}")
-            continue
-        # Findings made while a broker writes may not apply to any state of the segment.
-        if notes is not None and (not digest.findings or fingerprint(directory) == unit.before):
-            notes.put(unit.name, digest.as_json())
-        yield Checked(unit, digest)
+        checked = check_segment(engine, unit, decoder)
+        if notes is not None and checked.digest is not None and checked.is_settled:
+            notes.put(unit.name, checked.digest.as_json())
+        yield checked
 
 
-def _key_of(checked: Checked) -> TopicPartition:
+def _key_of(checked: SegmentResult) -> TopicPartition:
     return checked.unit.key
 
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """The findings in a partition, and how many of its segments were noted by an earlier run."""
+    """A checked partition, and how many of its segments were noted by an earlier run."""
 
     key: TopicPartition
-    findings: tuple[Finding, ...]
-    errors: tuple[str, ...]
+    found: PartitionResult
     skipped: int
 
 
-def _judge(dirs: JobLogDirs, job: str, group: tuple[TopicPartition, Sequence[Checked]]) -> Judged:
-    """Checks a partition against the rules across its segments. A segment that has changed since is
-    checked again here."""
+def _judge(
+    dirs: JobLogDirs, job: str, group: tuple[TopicPartition, Sequence[SegmentResult]]
+) -> Judged:
+    """Checks a partition against the rules across its segments."""
     key, checked = group[0], list(group[1])
-    digests = {each.unit.facts: each.digest for each in checked if each.digest is not None}
-    errors = [each.error for each in checked if each.error]
-    findings: list[Finding] = []
-    if not errors:
-        verifier = _verifier(dirs, job)
-        before = checked[0].unit.before if digests else None
-
-        def find_checked(facts: SegmentFacts) -> DigestCheck | None:
-            digest = digests.get(facts)
-            return None if digest is None else DigestCheck(digest)
-
-        try:
-            found = dirs.engine().partition_dir(*key)
-            findings = list(verifier.log(found, find_checked, before))
-        except (UnknownTopic, UnknownPartition):  # deleted since it was listing
-            pass
-        except OSError as error:
-            errors.append(f"{error.filename}: {error.strerror}")
-    return Judged(key, tuple(findings), tuple(errors), sum(each.is_old for each in checked))
+    found = check_partition(dirs.engine(), _verifier(dirs, job), checked)
+    return Judged(key, found, sum(each.is_old for each in checked))
 
 
 @lru_cache(maxsize=1)
@@ -225,20 +141,20 @@ def _verifier(dirs: JobLogDirs, job: str) -> Verifier:
 
 def _report(
     partitions: Sequence[PartitionDir],
-    units: Sequence[VerifyUnit],
+    units: Sequence[SegmentUnit],
     beside: Sequence[Finding],
     metadata: Mapping[TopicPartition, Sequence[Finding]],
     judged: Mapping[TopicPartition, Judged],
 ) -> Report:
     rows: list[Row] = []
     wrong: list[Row] = [finding.as_json() for finding in beside]
-    segments: dict[TopicPartition, list[VerifyUnit]] = {}
+    segments: dict[TopicPartition, list[SegmentUnit]] = {}
     for unit in units:
         segments.setdefault(unit.key, []).append(unit)
     for found in partitions:
         key = _key(found)
         those = [unit for unit in segments[key] if unit.facts is not None]
-        result = judged[key]
+        result = judged[key].found
         findings = [*metadata[key], *result.findings]
         wrong += [finding.as_json() for finding in findings]
         wrong += [{"topic": key[0], "partition": key[1], "what": what} for what in result.errors]
