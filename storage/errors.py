@@ -7,6 +7,7 @@
     ├── ConfigError          opening: a config whose name or value Kafka would refuse
     ├── UnknownTopic         looking up: no such topic in any of the directories
     ├── UnknownPartition     looking up: no such partition, or its directory was removed
+    ├── PartitionNotOpened   writing: a partition could not be opened, for example for damage
     ├── OffsetNotFound       looking up: no record is served at that offset
     ├── SegmentGone          reading: the file vanished, as live retention and cleaning cause
     ├── CorruptError         reading: bytes that no Kafka broker wrote
@@ -118,6 +119,21 @@ class UnknownPartition(StorageError):
     def __str__(self) -> str:
         text = f"{printable(self.topic)} has no partition {self.partition}"
         return f"{text} (it has {ranges(self.there)})" if self.there else text
+
+
+class PartitionNotOpened(StorageError):
+    """The partition exists, but could not be opened for writing because of `why`, when its log
+    directory was opened."""
+
+    def __init__(self, topic: str, partition: int, why: str) -> None:
+        super().__init__(topic, partition, why)
+        self.topic = topic
+        self.partition = partition
+        self.why = why
+
+    def __str__(self) -> str:
+        name = printable(f"{self.topic}-{self.partition}")
+        return f"{name} could not be opened for writing: {self.why}"
 
 
 class LogDirError(StorageError):

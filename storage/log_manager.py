@@ -140,7 +140,7 @@ class LogManager(Engine):
 
     def writer(self, topic: str, partition: int) -> LogWriter:
         """Returns one partition, for appending. Raises UnknownTopic; UnknownPartition, also for the
-        KRaft quorum's own log and for a partition that could not be opened; LogDirOffline."""
+        KRaft quorum's own log; PartitionNotOpened; LogDirOffline."""
         return self.dirs.writer((topic, partition))
 
     def writers(self) -> dict[TopicPartition, LogWriter]:
@@ -200,8 +200,8 @@ class LogManager(Engine):
 
     def delete_unchanged_topic(self, topic: str, ends: Mapping[int, int]) -> bool:
         """Deletes a topic if it has exactly the partitions in `ends` and each ends at the offset
-        given there; otherwise returns False. No append can intervene. Raises UnknownPartition if
-        one of them could not be opened."""
+        given there; otherwise returns False. No append can intervene. Raises PartitionNotOpened
+        if one of them could not be opened."""
         return self._topics.delete_unchanged(topic, ends)
 
     def set_topic_config(self, topic: str, changes: Mapping[str, str | None]) -> Resolved:

@@ -7,7 +7,12 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from kafkafs.storage.config.kafka import reader_config, texts
-from kafkafs.storage.errors import CorruptError, LogDirOffline, UnknownPartition
+from kafkafs.storage.errors import (
+    CorruptError,
+    LogDirOffline,
+    PartitionNotOpened,
+    UnknownPartition,
+)
 from kafkafs.storage.io.retry import retry_if_gone
 from kafkafs.storage.log.read.log import Log
 from kafkafs.storage.log.read.view import View
@@ -80,7 +85,7 @@ def _writer(changes: Changes | None, partition: MountedPartition) -> dict[str, i
         return None
     try:
         writer = changes.writer(partition)
-    except (UnknownPartition, LogDirOffline):
+    except (UnknownPartition, PartitionNotOpened, LogDirOffline):
         return None
     return {
         "highWatermark": writer.high_watermark,

@@ -193,6 +193,7 @@ ERRNOS: Final[dict[type[Exception], int]] = {
     errors.ConfigError: errno.EINVAL,
     errors.UnknownTopic: errno.ENOENT,
     errors.UnknownPartition: errno.ENOENT,
+    errors.PartitionNotOpened: errno.EIO,
     errors.OffsetNotFound: errno.ENOENT,
     errors.SegmentGone: errno.ENOENT,
     errors.CorruptError: errno.EIO,

@@ -57,7 +57,8 @@ class Changes:
         self._config_files.pop(place, None)
 
     def writer(self, partition: MountedPartition) -> LogWriter:
-        """Returns a partition's writer. Raises UnknownTopic, UnknownPartition or LogDirOffline."""
+        """Returns a partition's writer. Raises UnknownTopic, UnknownPartition, PartitionNotOpened
+        or LogDirOffline."""
         return self.engine.writer(partition.topic, partition.number)
 
     def sync(self, partition: MountedPartition) -> None:

@@ -8,7 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kafkafs.storage.errors import StorageError, UnknownPartition, printable
+from kafkafs.storage.errors import (
+    PartitionNotOpened,
+    StorageError,
+    UnknownPartition,
+    printable,
+)
 
 from ..vfs.errnos import NotPermitted
 from .deferred_deletions import DeferredDeletions
@@ -35,7 +40,7 @@ class RecordDeletions:
 
     def delete_below(self, partition: MountedPartition, offset: int, name: str, pid: int) -> None:
         """Raises the log start offset to at least `offset`, because process `pid` removed `name`.
-        Raises NotPermitted, PolicyViolation or LogDirOffline."""
+        Raises NotPermitted, PolicyViolation, PartitionNotOpened or LogDirOffline."""
         writer = self._writer(partition)
         first_base, start = writer.first_base_offset, writer.start_offset
         writer.delete_records(offset)
@@ -52,8 +57,8 @@ class RecordDeletions:
         except UnknownPartition:
             # Raises UnknownPartition if the partition no longer exists.
             self._engine.partition_dir(partition.topic, partition.number)
-            why = "is the quorum's own log, or could not be opened for writing"
-            raise NotPermitted(f"{partition.topic}-{partition.number} {why}") from None
+            name = f"{partition.topic}-{partition.number}"
+            raise NotPermitted(f"{name} is the quorum's own log") from None
 
     def make_durable(self, partition: MountedPartition) -> None:
         """Makes the deletions in a partition durable before it returns. Raises StorageError or
@@ -74,7 +79,7 @@ class RecordDeletions:
         """Returns the log end offset. The writer also counts what readers cannot see (yet)."""
         try:
             return self._engine.writer(partition.topic, partition.number).end_offset
-        except UnknownPartition:  # it is not open for writing
+        except (UnknownPartition, PartitionNotOpened):
             return view.end_offset
 
     def ignore_removal(self, partition: MountedPartition, name: str) -> None:

@@ -151,7 +151,8 @@ class KeyContents:
         self._lock = threading.Lock()  # guards _open and the counts of handles
 
     def writer(self, partition: MountedPartition) -> LogWriter:
-        """Returns a partition's writer. Raises UnknownTopic, UnknownPartition or LogDirOffline."""
+        """Returns a partition's writer. Raises UnknownTopic, UnknownPartition, PartitionNotOpened
+        or LogDirOffline."""
         return self._engine.writer(partition.topic, partition.number)
 
     def latest_value(self, partition: MountedPartition, key: bytes) -> bytes | None:

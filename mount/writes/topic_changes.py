@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from kafkafs.storage.errors import (
     ConfigsNotRemoved,
     InvalidPartitions,
+    PartitionNotOpened,
     TopicExists,
     UnknownPartition,
     UnknownTopic,
@@ -77,8 +78,8 @@ class TopicChanges:
                 pass
         except UnknownTopic as error:
             raise NoSuchName(topic, error.__str__) from None
-        except UnknownPartition as error:
-            raise NotEmpty(f"{error} that could be opened; its topic is kept") from None
+        except (UnknownPartition, PartitionNotOpened) as error:
+            raise NotEmpty(f"{error}; its topic is kept") from None
         logger.info("topic %s deleted", topic)
 
     def _delete(self, topic: str, is_empty: Callable[[int], bool]) -> bool:

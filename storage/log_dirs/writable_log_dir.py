@@ -24,6 +24,7 @@ from ..errors import (
     CorruptError,
     LogDirError,
     LogDirOffline,
+    PartitionNotOpened,
     SegmentGone,
     StorageError,
     printable,
@@ -74,8 +75,8 @@ _CHECKPOINTS = (
 class WritableLogDir:
     """A locked directory with its partitions. Thread-safe.
 
-    `offline`: why nothing is written to it any more, None while it works. `problems`: what could
-    not be opened in it, one line each.
+    `offline`: why nothing is written to it any more, None while it works. `not_opened`: the
+    partitions that could not be opened, and why.
     """
 
     def __init__(self, held: LockedLogDir, log_dir: LogDir, clock: Clock) -> None:
@@ -83,7 +84,7 @@ class WritableLogDir:
         self.path = held.directory.path
         self.logs: dict[TopicPartition, LogWriter] = {}
         self.offline: LogDirOffline | None = None
-        self.problems: list[str] = []
+        self.not_opened: dict[TopicPartition, PartitionNotOpened] = {}
         self._log_dir = log_dir
         self._held = held
         self._clock = clock
@@ -107,7 +108,7 @@ class WritableLogDir:
         loaded: Callable[[], None],
     ) -> list[Future[None]]:
         """Starts opening every partition, by `open_log(self, partition, is_clean)`; `loaded` is
-        called after each. Exceptions of a partition are kept: damage becomes a problem, and a
+        called after each. Exceptions of a partition are kept: damage in `not_opened`, and a
         failing disk takes the directory offline."""
         with self.guarded():
             was_clean = self._was_clean = self._log_dir.is_clean
@@ -123,14 +124,15 @@ class WritableLogDir:
         self._may_mark_clean = True
 
         def load_one(partition: PartitionDir) -> None:
+            key = (partition.topic, partition.partition)
             try:
                 with self.guarded():
                     writer = open_log(self, partition, was_clean)
-                self.logs[partition.topic, partition.partition] = writer
+                self.logs[key] = writer
             except LogDirOffline:
                 pass
             except (StorageError, OSError) as error:
-                self.problems.append(f"{printable(partition.path)}: not opened: {error}")
+                self.not_opened[key] = PartitionNotOpened(*key, _why(error))
                 # Unless it was marked clean before, it must not be now.
                 self._may_mark_clean = was_clean
             finally:
@@ -241,6 +243,7 @@ class WritableLogDir:
         means now."""
         with self.guarded():
             name = deleted_partition_dir(*key, uuid.uuid4().hex)
+            self.not_opened.pop(key, None)
             writer = self.logs.pop(key, None)
             if writer is not None:
                 writer.abandon()
@@ -267,6 +270,14 @@ class WritableLogDir:
         except OSError as error:
             if error.errno not in _PASSING:
                 raise
+
+    @property
+    def problems(self) -> list[str]:
+        """The partitions that could not be opened, one line each."""
+        return [
+            f"{printable(self.directory.path_of(partition_dir(*key)))}: not opened: {error.why}"
+            for key, error in sorted(self.not_opened.items())
+        ]
 
     @property
     def deleted_partitions(self) -> list[DeletedPartitionDir]:
@@ -533,6 +544,13 @@ class WritableLogDir:
                         self.directory.write_in_place(names.CLEAN_SHUTDOWN_FILE, data)
         finally:
             self._held.release()
+
+
+def _why(error: StorageError | OSError) -> str:
+    """Returns the error in one line, with the file that an OSError concerns."""
+    if isinstance(error, OSError) and error.filename and error.strerror:
+        return f"{printable(str(error.filename))}: {error.strerror}"
+    return str(error)
 
 
 def _offline(path: str, cause: OSError | LogDirOffline) -> LogDirOffline:

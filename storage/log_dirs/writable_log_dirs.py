@@ -16,6 +16,7 @@ from ..errors import (
     NotClosed,
     StorageError,
     UnknownPartition,
+    fresh,
     printable,
 )
 from ..format.files.names import PartitionState, TopicPartition
@@ -68,14 +69,15 @@ class WritableLogDirs:
         return next((each.logs[key] for each in self.dirs if key in each.logs), None)
 
     def writer(self, key: TopicPartition) -> LogWriter:
-        """Returns a partition that can be written to. Raises UnknownTopic, UnknownPartition or
-        LogDirOffline."""
+        """Returns a partition that can be written to. Raises UnknownTopic, UnknownPartition,
+        PartitionNotOpened or LogDirOffline."""
         log_dir = self.of(key)
         refuse_offline(log_dir)
         writer = log_dir.logs.get(key) if log_dir is not None else None
         if writer is None:
             self._log_dirs.partition(*key)  # raises the error for what is missing
-            raise UnknownPartition(*key)
+            failure = log_dir.not_opened.get(key) if log_dir is not None else None
+            raise UnknownPartition(*key) if failure is None else fresh(failure)
         return writer
 
     def live_logs(self) -> dict[TopicPartition, LogWriter]:

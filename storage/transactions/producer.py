@@ -23,7 +23,14 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Final, Protocol
 
-from ..errors import InvalidTxnState, LogDirOffline, Refused, UnknownPartition, UnknownTopic
+from ..errors import (
+    InvalidTxnState,
+    LogDirOffline,
+    PartitionNotOpened,
+    Refused,
+    UnknownPartition,
+    UnknownTopic,
+)
 from ..format.files.names import TopicPartition
 from ..format.layout import MAX_INT32
 from ..format.records.encoder import BatchPlan
@@ -241,7 +248,7 @@ def finish_decided(engine: Writers, decisions: Iterable[Decision]) -> int:
         for key in decision.partitions:
             try:
                 writer = engine.writer(*key)
-            except (UnknownTopic, UnknownPartition, LogDirOffline):
+            except (UnknownTopic, UnknownPartition, PartitionNotOpened, LogDirOffline):
                 continue
             if _is_open(writer, producer_id, epoch):
                 _end_transaction(writer, producer_id, epoch + 1, commit=True)

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from kafkafs.cli.main import cli
-from kafkafs.storage.errors import CorruptError, OffsetNotFound, UnknownPartition
+from kafkafs.storage.errors import CorruptError, OffsetNotFound, PartitionNotOpened
 from kafkafs.storage.format.records.columns import Columns, Damage
 from kafkafs.storage.log.read.log import Log
 from kafkafs.storage.log_manager import LogManager
@@ -133,7 +133,29 @@ def test_it_is_not_opened_for_writing(live: LiveLog, kind: str) -> None:
     REPLACE[kind](live.log(4))
     before = sorted(path.name for path in live.partition.iterdir())
     with LogManager(str(live.directory)) as engine:
-        with pytest.raises(UnknownPartition):
+        what = f"t-0 could not be opened for writing: .*{live.log(4).name}: a {kind}"
+        with pytest.raises(PartitionNotOpened, match=what):
             engine.writer("t", 0)
         assert [f"a {kind}, not a regular file" in line for line in engine.failures] == [True]
     assert sorted(path.name for path in live.partition.iterdir()) == before
+
+
+def test_verbs_that_write_report_why_it_is_not_open(live: LiveLog, kind: str) -> None:
+    REPLACE[kind](live.log(4))
+    what = (
+        f"t-0 could not be opened for writing: {live.log(4)}: a {kind}, not a regular file;"
+        " `kafkafs verify` lists all damage"
+    )
+    for words in (["append", "t/0"], ["expire", "t"], ["expire"]):
+        arguments = [words[0], str(live.directory), *words[1:]]
+        result = CliRunner().invoke(cli, arguments, input="x\n")
+        assert (result.exit_code, result.stderr.splitlines()[-1].endswith(what)) == (1, True), words
+
+
+def test_a_topic_that_was_not_opened_can_be_deleted(live: LiveLog) -> None:
+    REPLACE["FIFO"](live.log(4))
+    with LogManager(str(live.directory)) as engine:
+        engine.delete_topic("t")
+        engine.create_topic("t")
+        assert engine.failures == []
+        assert engine.writer("t", 0).end_offset == 0

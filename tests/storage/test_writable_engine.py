@@ -23,6 +23,7 @@ from kafkafs.storage.errors import (
     LogDirError,
     LogDirLocked,
     LogDirOffline,
+    PartitionNotOpened,
     TopicExists,
     UnknownPartition,
     UnknownTopic,
@@ -237,7 +238,7 @@ def test_a_partition_that_cannot_be_opened_is_told_and_the_others_serve(root: Pa
     log.mkdir()
     with LogManager(str(root)) as engine:
         assert [line for line in engine.problems if "orders-0: not opened" in line]
-        with pytest.raises(UnknownPartition):
+        with pytest.raises(PartitionNotOpened, match="a directory, not a regular file"):
             engine.writer("orders", 0)
         assert append(engine, "orders", b"y", partition=1) == 1
     # Its checkpoints are kept, and it stays marked as clean, because it may be repaired.
