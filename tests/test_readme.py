@@ -9,18 +9,25 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from types import FrameType
+from typing import Any, Self
 
 import click
 import pytest
 
 import kafkafs
 from kafkafs.cli.main import VERBS, cli
-from kafkafs.mount.options import parse_options
+from kafkafs.mount.nodes.append import AppendFile
+from kafkafs.mount.options import MountOptions, parse_options
+from kafkafs.mount.tree import Tree
+from kafkafs.mount.writes.changes import Changes
 from kafkafs.storage.config.kafka import reader_config, run_configs, texts
+from kafkafs.storage.log_dirs.engine import Engine
+from kafkafs.storage.log_manager import LogManager
 from tests.readme import (
     API_PAGE,
     CLI_PAGE,
@@ -36,6 +43,7 @@ from tests.readme import (
     section,
 )
 from tests.test_layers import graph, sources
+from tests.test_packaging import KERNELS as INSTALLED_KERNELS
 from tests.test_packaging import distribution, project
 
 README_TEXT = README.read_text()
@@ -57,6 +65,7 @@ ANSWERS: dict[str, tuple[list[int], str]] = {
     "In a container": ([0], r""),
     "As another user": ([0, 0], r'^\{"order":'),
 }
+KERNELS = INSTALLED_KERNELS.removeprefix("kafkafs/")
 POSITION = re.compile(r"`([\w/]+\.py)`, `([\w.]+)`")
 
 
@@ -119,9 +128,67 @@ def test_the_page_about_threads_names_classes() -> None:
         assert re.search(rf"\b{member}\b", code), f"{name}.{member}"
 
 
-def test_the_walks_name_functions() -> None:
-    assert len(POSITION.findall(section(STORAGE_PAGE.read_text(), "One read"))) > 8
-    assert len(POSITION.findall(section(STORAGE_PAGE.read_text(), "One append"))) > 8
+class Calls:
+    """Records which functions of the product this thread calls in the block, in the order of their
+    first calls. Compiled functions are not seen."""
+
+    def __init__(self) -> None:
+        self._files: dict[str, str] = {}
+        self.found: dict[tuple[str, str], None] = {}
+
+    def __enter__(self) -> Self:
+        sys.setprofile(self._note)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        sys.setprofile(None)
+
+    def _note(self, frame: FrameType, event: str, _: object) -> None:
+        if event == "call":
+            code = frame.f_code
+            if code.co_filename not in self._files:
+                path = Path(code.co_filename).resolve()
+                inside = path.is_relative_to(ROOT)
+                self._files[code.co_filename] = str(path.relative_to(ROOT)) if inside else ""
+            self.found.setdefault((self._files[code.co_filename], code.co_qualname))
+
+
+def walk(title: str) -> list[tuple[str, str]]:
+    """The functions of a walk, in order, that run in this thread and are not compiled."""
+    text = re.sub(r"\s+", " ", section(STORAGE_PAGE.read_text(), title).partition("And back")[0])
+    found = POSITION.findall(text)
+    assert len(found) > 8
+    return [each for each in found if not each[0].startswith(("mount/fuse/", KERNELS))]
+
+
+def test_one_read_calls_these_functions(
+    corpus: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tree = Tree(Engine(str(corpus("kafka43-clean"))))
+    tree.resolve("orders/0/offset/599")
+    inode = tree.resolve("orders/0/offset").inode
+    monkeypatch.setattr("kafkafs.mount.partition.monotonic", lambda: time.monotonic() + 60)
+    expected = walk("One read")
+    with Calls() as calls:
+        directory = tree.directory(inode)
+        assert directory is not None
+        size = directory.child("600").attributes().size
+    assert size == 110
+    assert [each for each in calls.found if each in expected] == expected
+
+
+def test_one_append_calls_these_functions(tmp_path: Path) -> None:
+    options, expected = MountOptions(writable=True), walk("One append")
+    with LogManager(str(tmp_path)) as engine:
+        engine.create_topic("orders", 1)
+        node = Tree(engine, options, changes=Changes(engine, options)).resolve("orders/0/append")
+        assert isinstance(node, AppendFile)
+        with Calls() as calls:
+            handle = node.open_writing(os.O_WRONLY)
+            handle.write(0, b"line\n")
+        handle.close()
+        assert engine.log("orders", 0).view().end_offset == 1
+    assert [each for each in calls.found if each in expected] == expected
 
 
 def test_the_folders_of_storage_import_downwards() -> None:
@@ -187,9 +254,9 @@ def workplace(corpus: Callable[[str], Path]) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="kafkafs-pages-") as directory:
         root = Path(directory)
         root.chmod(0o755)
-        for place, name in (("data", "kafka43-clean"), ("damaged", "kafka43-torn")):
-            command = ["cp", "-a", "--sparse=always", corpus(name), root / place]
-            subprocess.run(command, check=True)
+        for name, source in (("data", "kafka43-clean"), ("damaged", "kafka43-torn")):
+            copied = [str(corpus(source)), str(root / name)]
+            subprocess.run(["cp", "-a", "--sparse=always", *copied], check=True)
         for point in ("kafka", "all", "check", "log"):
             (root / "mnt" / point).mkdir(parents=True)
         try:
