@@ -1,5 +1,5 @@
-"""Scans that fail or are dropped leave nothing behind, even where the garbage collector never runs;
-and where it does, it never waits for a thread."""
+"""Tests that failed and dropped scans leak nothing, even if the garbage collector never runs, and
+that a running collector never waits for a thread."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TIMES = 20
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """A log of many runs, one of which is damaged."""
+    """A log with many runs of batches, one of them damaged."""
     with kafkafs.open(tmp_path, writable=True) as directory:
         directory.create_topic("events", partitions=1)
         partition = directory["events", 0]
@@ -38,7 +38,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture(autouse=True)
 def uncollected(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Two threads read small runs, and nothing collects what is part of a cycle."""
+    """Two threads read small runs, and reference cycles are not collected."""
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1})
     monkeypatch.setattr(wanted, "_AHEAD_BYTES", 1 << 14)
     gc.collect()
@@ -63,7 +63,7 @@ def drop(partition: kafkafs.Partition) -> None:
     reader = partition.scan()
     for _ in range(5):
         reader.read_next_batch()
-    assert threads(), "none of them reads ahead, so that this shows nothing"
+    assert threads(), "no thread reads ahead, so this test proves nothing"
 
 
 def drop_in_a_loop(partition: kafkafs.Partition) -> None:
@@ -106,7 +106,7 @@ def test_no_thread_and_no_descriptor_stays(
 
 
 def test_an_error_keeps_no_reader_open(path: Path) -> None:
-    """With the last reference to an error goes all that it refers to: it is part of no cycle."""
+    """An error is part of no cycle: all that it refers to is freed with its last reference."""
     with kafkafs.open(path) as directory:
         fail(directory["events", 0])
         fail_in_an_engine(directory["events", 0])
@@ -137,8 +137,8 @@ assert [each for each in threading.enumerate() if each.name.startswith("kafkafs-
 cycle = [reader]
 cycle.append(cycle)
 del reader, cycle
-# A thread that starts holds this lock, and one that ends needs it. If the collector, which may run
-# while the lock is held, waited for the threads of the reader, all would wait for ever.
+# A starting thread holds this lock, and an ending one needs it. If the collector, which may run
+# while the lock is held, waited for the reader's threads, it would deadlock.
 with threading._active_limbo_lock:
     gc.collect()
 print("went on")

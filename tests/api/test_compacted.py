@@ -1,4 +1,4 @@
-"""`Partition.compacted`: what compaction would leave, as Arrow, and its summary."""
+"""Tests of `Partition.compacted`: the records compaction would retain, and its summary."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kafkafs.storage.format.records.columns import Damage
 from tests.mounted.live import LiveLog
 
 Corpus = Callable[[str], Path]
-#: When a broker had compacted `compact-before`, which gave `compact-after`.
+#: When a broker had finished compacting `compact-before` into `compact-after`.
 CLEANED = datetime.fromtimestamp(1795248995.048, UTC)
 
 
@@ -47,7 +47,7 @@ def test_parts_of_it(corpus: Corpus) -> None:
 
 
 def test_now_is_what_nobody_says_otherwise(corpus: Corpus) -> None:
-    """Retention of the topic, which is of three days, leaves nothing but what is young."""
+    """The topic's retention of three days retains only recent records."""
     partition = kafkafs.open(corpus("compact-before"))["cmp-delete", 0]
     far = partition.compacted(at=datetime(2100, 1, 1, tzinfo=UTC)).summary
     assert far["records"]["after"] == 0

@@ -1,4 +1,4 @@
-"""What a process that only reads keeps open of topics that were deleted: nothing."""
+"""Tests that a read-only process keeps no files of deleted topics open."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_deleted_topics_are_let_go_of_at_the_next_look(
         kept = Opened(opened)
         kept.kept.scan().read_all()
         before = len(os.listdir("/proc/self/fd"))
-        # Tails that somebody holds on to, and partitions that nobody does.
+        # Tails that are still referenced, and partitions that are not.
         held = [opened[name, 0] for name in names[:10]]
         tails = [partition.records() for partition in held]
         assert [next(tail).value for tail in tails] == [b"v"] * len(tails)
@@ -59,12 +59,12 @@ def test_deleted_topics_are_let_go_of_at_the_next_look(
             shutil.rmtree(directory / f"{name}-0")
         monkeypatch.setattr(engine, "CLOSE_REMOVED_SECONDS", 0)
         look(kept)
-        look(kept)  # what is opened by the first look is not let go of by it
+        look(kept)  # the first look does not close what it opened itself
         assert len(os.listdir("/proc/self/fd")) <= before + 16
 
 
 class Opened:
-    """An open directory, and a partition of it that stays."""
+    """An open directory, and a partition of it that is not deleted."""
 
     def __init__(self, directory: kafkafs.LogDirectories) -> None:
         self._directory = directory

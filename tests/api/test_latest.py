@@ -1,4 +1,4 @@
-"""`Partition.latest`: the last record of a key."""
+"""Tests of `Partition.latest`, the last record of a key."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`kafkafs.open`: directories, their topics and partitions, single records."""
+"""Tests of `kafkafs.open`: directories, their topics and partitions, single records."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def clean(corpus: Corpus) -> kafkafs.LogDirectories:
 def test_everything_public_is_there_and_nothing_else() -> None:
     for name in kafkafs.__all__:
         assert hasattr(kafkafs, name)
-    # What the module imported is private or a part of the package.
+    # Everything else in the module is private or a subpackage.
     layers = {"api", "cli", "mount", "spark", "storage"}
     public = {name for name in vars(kafkafs) if not name.startswith("_")} - layers
     assert public == set(kafkafs.__all__) - {"__version__"}
@@ -40,7 +40,7 @@ def test_version_is_that_of_the_package() -> None:
 def test_topics_are_those_of_the_broker(clean: kafkafs.LogDirectories) -> None:
     topics = clean.topics
     listed = [(topic, number) for topic, numbers in topics.items() for number in numbers]
-    # A broker does not tell its clients of the cluster's metadata, which lie beside.
+    # A broker hides the cluster metadata in the same directory from its clients.
     assert listed == [("__cluster_metadata", 0), *answers.partitions("kafka43-clean")]
     assert [(p.topic, p.partition) for p in clean] == listed
     assert list(topics) == sorted(topics)
@@ -137,7 +137,7 @@ def test_offset_for_time(clean: kafkafs.LogDirectories) -> None:
             datetime(2018, 5, 15, 13, 45, 18, 288000, timezone(timedelta(hours=2))),
             1526384718288,
         ),
-        # A record 0.001 ms before the time asked for is not at or after it.
+        # A record 0.001 ms before the requested time is not at or after it.
         (datetime(2018, 5, 15, 11, 45, 18, 288001, UTC), 1526384718289),
         (datetime(1969, 12, 31, 23, 59, 59, 999500, UTC), 0),
     ],

@@ -1,4 +1,4 @@
-"""`Partition.scan`: records as Arrow, in ranges and columns of choice."""
+"""Tests of `Partition.scan`: records as Arrow, in selected ranges and columns."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_every_partition_as_kafka_gives_it(
         assert table.schema == SCHEMA
         table.validate(full=True)
         expected = answers.records(corpus_name, topic, number, isolation)
-        # A consumer is never given control records, which a reader of uncommitted ones may be.
+        # A consumer never gets control records; a scan with read_uncommitted may return them.
         wanted = {record.offset: expected_row(topic, number, record) for record in expected}
         rows = [row for row in table.to_pylist() if row["offset"] in wanted]
         assert rows == list(wanted.values())
@@ -91,7 +91,7 @@ def test_a_range_of_times(clean: kafkafs.LogDirectories) -> None:
     assert offsets(partition.scan(start_time=moment, end=603)) == [600, 601, 602]
     assert offsets(partition.scan(start=6672, end_time=2**42)) == [6672, 6673]
     assert offsets(partition.scan(start_time=2**42)) == []
-    # Of two beginnings the later counts, of two ends the earlier.
+    # Of two starts the later applies, of two ends the earlier.
     assert offsets(partition.scan(start=599, start_time=low, end=602, end_time=high)) == [600, 601]
 
 
@@ -154,7 +154,7 @@ def test_damage_can_be_passed_over(corpus: Corpus) -> None:
     assert [(damage.first_offset, damage.next_offset) for damage in met] == [(2873, 2881)]
     assert found[0] == 0
     assert not set(range(2873, 2881)) & set(found)
-    # 2872 is the marker of a transaction's end.
+    # 2872 is the end marker of a transaction.
     assert 2871 in found
     assert 2881 in found
 

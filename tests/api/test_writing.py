@@ -1,4 +1,4 @@
-"""`kafkafs.open(…, writable=True)`: topics, appends, transactions."""
+"""Tests of `kafkafs.open(…, writable=True)`: topics, appends, transactions, compaction."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_records_keep_what_they_say(directory: kafkafs.WritableLogDirectories) -
     assert first.headers == [("h", b"1"), ("h", None)]
     assert (second.key, second.value) == (b"tombstone", None)
     assert second.timestamp == third.timestamp >= before
-    # What was read can be written again.
+    # A record that was read can be appended.
     assert directory["orders", 1].append([first, second]) == range(2)
     again = directory["orders", 1].record(0)
     assert (again.timestamp, again.key, again.headers) == (5, b"k", first.headers)
@@ -246,7 +246,7 @@ def test_a_commit_that_could_not_be_finished_is_finished_later(
         with directory.transaction() as transaction:
             transaction.append("orders", 0, [b"later"])
         first, second = (values(directory["orders", number]) for number in (0, 1))
-        # Decided or not, both partitions say the same, and nothing stays open.
+        # Committed or not, both partitions agree, and no transaction remains open.
         assert first.count(b"a") == second.count(b"b")
         assert first.count(b"later") == at - 1
         assert all(each.last_stable_offset == each.end_offset for each in directory)
@@ -267,7 +267,7 @@ class Unended:
 
 
 def test_no_unended_transaction_is_forgotten(directory: kafkafs.WritableLogDirectories) -> None:
-    """Not even if ending one of them is interrupted, or other threads do the same."""
+    """Holds even if ending one is interrupted, or other threads end them, too."""
     producers: list[Any] = [
         Unended(OSError()), Unended(KeyboardInterrupt()), Unended(OSError()),
     ]  # fmt: skip
@@ -287,7 +287,7 @@ def test_no_unended_transaction_is_forgotten(directory: kafkafs.WritableLogDirec
     directory._end_transactions()
     assert directory._unended == []
     assert sorted(map(id, directory._idle)) == sorted(map(id, producers))
-    directory._idle = []  # these could not write
+    directory._idle = []  # stand-ins, which cannot write
 
 
 def test_a_transaction_that_nobody_ends_can_be_seen_and_ended(
@@ -338,7 +338,7 @@ def test_nobody_else_may_write(root: Path, directory: kafkafs.WritableLogDirecto
         kafkafs.open(root, writable=True)
     with pytest.raises(kafkafs.LogDirLocked):
         LogManager(str(root))
-    # Reading is another matter.
+    # Reading is still possible.
     directory["orders", 0].append([b"x"])
     assert values(kafkafs.open(root)["orders", 0]) == [b"x"]
 
@@ -373,7 +373,7 @@ def test_settings_of_the_run(root: Path) -> None:
 
 @pytest.fixture
 def compacted(directory: kafkafs.WritableLogDirectories) -> kafkafs.WritableLogDirectories:
-    """With a topic of which each partition has 30 records of 3 keys, in several segments."""
+    """A directory whose topic has 30 records of 3 keys in several segments per partition."""
     settings = {"cleanup.policy": "compact", "internal.segment.bytes": "1000"}
     directory.create_topic("latest", 2, settings)
     for number in range(2):
@@ -422,7 +422,7 @@ def test_what_cannot_be_compacted(root: Path, compacted: kafkafs.WritableLogDire
     log.write_bytes(damaged)
     with pytest.raises(kafkafs.CorruptError, match="position 0"):
         compacted.compact("latest")
-    assert compacted["latest", 1].scan().read_all().num_rows < 30  # was compacted all the same
+    assert compacted["latest", 1].scan().read_all().num_rows < 30  # still compacted
     assert any("latest-0: not cleaned" in problem for problem in compacted.problems)
     with pytest.raises(kafkafs.StorageError, match=r"aborted.*position 0"):
         compacted.compact("latest", 0)
@@ -473,4 +473,4 @@ def test_writing_to_what_was_opened_for_reading(root: Path) -> None:
                 getattr(thing, name)
             assert not hasattr(thing, name)
         with pytest.raises(AttributeError, match="has no attribute 'apend'"):
-            getattr(thing, "apend")  # noqa: B009 - a type checker knows that it is not there
+            getattr(thing, "apend")  # noqa: B009 - type checkers reject the plain attribute

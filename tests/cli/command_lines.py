@@ -1,9 +1,9 @@
-"""Command lines that must leave a log directory as it is, for every command there is.
+"""Command lines, for every command, that must leave a log directory unchanged.
 
 In a line DIR stands for the log directory, or several joined by commas; FIRST for the first of
-them; TOPIC for a topic of which nothing was deleted, PARTITION for the directory of one of its
-partitions and LOG for a `.log` file in there; NEW for a topic that is not there; EMPTY, FULL, FILE
-and OUT for an empty directory, one that is not empty, a file, and a path where nothing is.
+them; TOPIC for a topic without deleted records, PARTITION for the directory of one of its
+partitions and LOG for a `.log` file in it; NEW for a topic that does not exist; EMPTY, FULL, FILE
+and OUT for an empty directory, one that is not empty, a file, and a path that does not exist.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from kafkafs.storage.log_dirs.engine import Engine
 from kafkafs.storage.topics.restoring import found_deletions
 
 NEW: Final = "nowhere"
-#: Commands that are given no log directory.
+#: Commands that take no log directory.
 ELSEWHERE: Final = frozenset(("umount", "completion"))
-#: What makes a command that writes one that only looks.
+#: Options that make a writing command read-only.
 LOOKING: Final = frozenset(("--list", "--dry-run", "--check"))
 
-#: What only reads, whatever comes of it.
+#: Lines that only read, whether or not they succeed.
 READING: Final[Mapping[str, list[str]]] = {
     "ls": ["ls DIR", "ls -l DIR TOPIC/0", "ls DIR NEW", "ls DIR TOPIC/0/offset"],
     "cat": [
@@ -59,7 +59,7 @@ READING: Final[Mapping[str, list[str]]] = {
     ],
 }
 
-#: What would write, had it been given the right arguments: each must fail.
+#: Lines that would write if their arguments were valid: each must fail.
 FAILING: Final[Mapping[str, list[str]]] = {
     "topic create": [
         "topic create DIR TOPIC",
@@ -189,7 +189,7 @@ FAILING: Final[Mapping[str, list[str]]] = {
     "spark merge": ["spark merge DIR -o OUT", "spark merge --with s3a://bucket/x DIR -o OUT"],
 }
 
-#: What fails only in the directories of a KRaft broker, which would make strays of new topics.
+#: Lines that fail only in the directories of a KRaft broker, where new topics would become strays.
 FAILING_IN_KRAFT: Final = [
     "topic create DIR NEW",
     "topic create --config retention.ms=5 DIR,OUT NEW",
@@ -198,7 +198,7 @@ FAILING_IN_KRAFT: Final = [
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """What the words in capitals stand for: log directories, and a place beside them."""
+    """The values of the words in capitals: log directories, and a scratch directory `place`."""
 
     log_dirs: tuple[Path, ...]
     topic: str
@@ -206,7 +206,7 @@ class Scene:
 
     @classmethod
     def of(cls, log_dirs: tuple[Path, ...], place: Path) -> Scene:
-        """With a topic of which nothing was deleted; what stands beside is made in `place`."""
+        """Selects a topic without deleted records; creates EMPTY, FULL and FILE in `place`."""
         engine = Engine([str(path) for path in log_dirs])
         deleted = {each.topic for each in found_deletions(engine)}
         topics = [name for name in engine.topics() if not name.startswith("__")]
@@ -243,7 +243,7 @@ class Scene:
 
 
 def commands(group: click.Group | None = None, above: str = "") -> Iterator[tuple[str, set[str]]]:
-    """Every command with the options that it has, found by walking the tree."""
+    """Yields every command and its options, by walking the tree of click groups."""
     if group is None:
         assert isinstance(cli, click.Group)
         group = cli
@@ -258,5 +258,5 @@ def commands(group: click.Group | None = None, above: str = "") -> Iterator[tupl
 
 
 def writes(command: str) -> bool:
-    """Whether a command can change log directories."""
+    """Returns whether a command can change log directories."""
     return command.split()[0] in WRITING and command != "topic list"

@@ -1,4 +1,4 @@
-"""Running kafkafs: inside the test, or as a process of its own."""
+"""Fixtures that run kafkafs in the test process or as a separate process."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Kafkafs = Callable[..., Result]
 
 @pytest.fixture
 def kafkafs() -> Kafkafs:
-    """`kafkafs("ls", path, …)` inside this process: click's result."""
+    """`kafkafs("ls", path, …)` runs in this process and returns click's result."""
 
     def run(*arguments: object) -> Result:
         return CliRunner().invoke(cli, [str(argument) for argument in arguments])
@@ -30,18 +30,18 @@ def kafkafs() -> Kafkafs:
 
 @pytest.fixture(scope="session")
 def environment() -> dict[str, str]:
-    """What a process needs to find this kafkafs, whether or not it is installed."""
+    """The environment in which a process finds this kafkafs, whether or not it is installed."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("_")}
     return {**inherited, "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "error", "TZ": "UTC"}
 
 
 @pytest.fixture(scope="session")
 def programs(tmp_path_factory: pytest.TempPathFactory, environment: Mapping[str, str]) -> Path:
-    """A directory with the programs `kafkafs` and `mount.kafkafs`, to be put on a PATH."""
+    """A directory for the PATH with the programs `kafkafs` and `mount.kafkafs`."""
     directory = tmp_path_factory.mktemp("bin")
     for name, module in (("kafkafs", "kafkafs"), ("mount.kafkafs", "kafkafs.cli.mount_helper")):
         program = directory / name
-        # mount(8) leaves its programs hardly any environment, so the path stands inside.
+        # mount(8) clears most of the environment, so the script sets PYTHONPATH itself.
         program.write_text(
             f"#!/bin/sh\nPYTHONPATH='{ROOT}' exec '{sys.executable}' -m {module} \"$@\"\n"
         )
@@ -53,7 +53,7 @@ def programs(tmp_path_factory: pytest.TempPathFactory, environment: Mapping[str,
 def shell(
     programs: Path, environment: Mapping[str, str]
 ) -> Callable[[str], subprocess.CompletedProcess[str]]:
-    """`shell("kafkafs ls … | head -1")`: a bash script with kafkafs on its PATH."""
+    """`shell("kafkafs ls … | head -1")` runs a bash script with kafkafs on its PATH."""
 
     def run(script: str) -> subprocess.CompletedProcess[str]:
         path = f"{programs}:{environment['PATH']}"

@@ -1,4 +1,4 @@
-"""A pseudo-terminal with a program in it: what a person sees, and can type."""
+"""Runs a program on a pseudo-terminal: tests read what a user would see, and type."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _CONTROL = re.compile(rb"\x1b\[[0-9;?>=]*[a-zA-Z]|\x1b[()=>][0-9AB]?|\x1b\][^\x0
 
 
 class Terminal:
-    """`with Terminal([...]) as t: t.type("ls\\n"); t.wait_for("README")`."""
+    """A terminal: `with Terminal([...]) as t: t.type("ls\\n"); t.wait_for("README")`."""
 
     def __init__(
         self, arguments: Sequence[str], environment: Mapping[str, str], columns: int = 200
@@ -34,19 +34,19 @@ class Terminal:
         os.write(self._fd, text.encode())
 
     def wait_for(self, text: str, seconds: float = 20) -> str:
-        """Everything seen so far, as soon as `text` is in what came since the last call."""
+        """Waits until `text` appears in the new output; returns all output so far."""
         already = len(self.seen)
         deadline = time.monotonic() + seconds
-        waiting = select.poll()  # select() takes no descriptor over 1,023
+        waiting = select.poll()  # select() is limited to descriptors below 1,024
         waiting.register(self._fd, select.POLLIN)
         while text not in self.seen[already:]:
             left = deadline - time.monotonic()
             if not waiting.poll(max(left, 0) * 1000) or not self._read():
-                raise AssertionError(f"{text!r} did not come; there is {self.seen[already:]!r}")
+                raise AssertionError(f"{text!r} did not appear; new text: {self.seen[already:]!r}")
         return self.seen
 
     def exit_code(self) -> int:
-        """Reads to the end, and waits for it."""
+        """Reads to end of file, waits for the program, and returns its exit code."""
         while self._read():
             pass
         _, status = os.waitpid(self._pid, 0)

@@ -1,4 +1,4 @@
-"""`kafkafs cat`."""
+"""Tests of `kafkafs cat`."""
 
 from __future__ import annotations
 
@@ -203,8 +203,8 @@ def test_following_ends_with_ctrl_c(
 
 
 def peak_memory(pid: int) -> int:
-    """Most bytes that a process has had in memory, 0 when it has ended. Its ru_maxrss would count
-    what this process had when it forked."""
+    """Returns the peak resident size of a process in bytes, 0 if it has exited. ru_maxrss would
+    include the size of this process at the fork."""
     status = Path(f"/proc/{pid}/status").read_text()
     found = re.search(r"VmHWM:\s+(\d+) kB", status)
     return int(found[1]) << 10 if found else 0
@@ -213,7 +213,7 @@ def peak_memory(pid: int) -> int:
 def test_a_stream_needs_little_memory(
     programs: Path, environment: Mapping[str, str], clean: Path
 ) -> None:
-    """Less than what is printed: nothing is kept."""
+    """Peak memory stays below the size of the output: nothing is kept."""
     path = "codec-none/0/segments/00000000000000000000.log"
     with running(programs, environment, "cat", clean, *[path] * 200) as process:
         assert process.stdout is not None
@@ -228,7 +228,7 @@ def test_a_stream_needs_little_memory(
 
 
 def test_what_compaction_would_leave_at_another_time(kafkafs: Kafkafs, corpus: Corpus) -> None:
-    """Retention and min.compaction.lag.ms are of the time that is asked for."""
+    """Retention and min.compaction.lag.ms are evaluated at the time given by --at."""
     before, cleaned = corpus("compact-before"), 1795248995048
     for topic in ("cmp-lag", "cmp-delete", "cmp-tomb"):
         path = f"{topic}/0/compacted/records.jsonl"
@@ -281,7 +281,7 @@ def test_a_time_is_taken_where_it_makes_a_difference(kafkafs: Kafkafs, corpus: C
 def test_a_terminal_gets_no_control_characters_and_a_pipe_all_bytes(
     kafkafs: Kafkafs, programs: Path, environment: Mapping[str, str], tmp_path: Path
 ) -> None:
-    """Also those of a character that two reads share, and of one that does not end."""
+    """Holds for characters split between two reads and for incomplete ones, too."""
     value = b"a\x1b[31mred\x07\r\tb\n\xc2\x9b\xff" + "é€😀".encode() + b"\xf0\x9f"
     data = str(tmp_path)
     write_partition(tmp_path / "t-0", [build_batch([SimpleRecord(5, b"k", value)])])

@@ -1,4 +1,4 @@
-"""`kafkafs compact`."""
+"""Tests of `kafkafs compact`."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from tests.reading import read
 
 Kafkafs = Callable[..., Result]
 Corpus = Callable[[str], Path]
-# A time before now, so that what is a day older than it has expired whenever the test runs.
+# A time in the past, so that records a day older have expired whenever the test runs.
 THEN = 1_700_000_000_000
 DAY_MS = 86_400_000
-# When Kafka's cleaner came upon compact-before2 (pairs.json).
+# When Kafka's cleaner cleaned compact-before2 (pairs.json).
 PHASE_4 = 1_795_249_053_452
 SETTINGS = {
     "internal.segment.bytes": "1000",
@@ -36,7 +36,7 @@ SETTINGS = {
 
 
 def append(engine: LogManager, topic: str, *keys: bytes, tombstones: bool = False) -> None:
-    """A batch for each key."""
+    """Appends one batch per key."""
     for key in keys:
         value = None if tombstones else bytes(100)
         record = SimpleRecord(engine.clock.now_ms(), key, value)
@@ -45,7 +45,7 @@ def append(engine: LogManager, topic: str, *keys: bytes, tombstones: bool = Fals
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    """Topics a and b, compacted, of which b was cleaned; and `plain`, which is not compacted."""
+    """Compacted topics `a` and `b`, of which `b` was cleaned, and `plain`, not compacted."""
     with LogManager(str(tmp_path / "data"), clock=SetClock(THEN)) as engine:
         for topic in ("a", "b"):
             engine.create_topic(topic, 1, {"cleanup.policy": "compact", **SETTINGS})
@@ -68,7 +68,7 @@ def offsets(data: Path, topic: str) -> list[int]:
 
 
 def contents(partition: Path) -> dict[str, bytes]:
-    """The files but those that wait for being deleted."""
+    """Returns the files of a partition, except those scheduled for deletion."""
     return {path.name: path.read_bytes() for path in partition.glob("*[!d]")}
 
 
@@ -205,7 +205,7 @@ def test_wrong_usage(kafkafs: Kafkafs, data: Path, words: list[str], code: int, 
 
 
 def test_a_brokers_logs(kafkafs: Kafkafs, writable_corpus: Corpus) -> None:
-    """What was told beforehand is what goes."""
+    """A dry run reports exactly what the real run removes."""
     root = writable_corpus("compact-before2")
     topics = ["cmp-tomb", "cmp-txn-short", "cmp-producers"]
     (lag,) = rows(
@@ -217,7 +217,7 @@ def test_a_brokers_logs(kafkafs: Kafkafs, writable_corpus: Corpus) -> None:
     foretold = rows(kafkafs("compact", "-n", root, *topics, "--json"))
     done = rows(kafkafs("compact", root, *topics, "--json"))
     assert [row["topic"] for row in done] == topics
-    # A horizon that is set a second later may take a byte more or less.
+    # A delete horizon that is set a second later may be encoded a byte longer or shorter.
     sizes = [{**row, "bytes": row["bytes"]["before"]} for row in done]
     assert sizes == [{**row, "bytes": row["bytes"]["before"]} for row in foretold]
     assert done[1]["gone"]["aborted"] == 103
@@ -252,7 +252,7 @@ def test_the_keys_that_stay(kafkafs: Kafkafs, tmp_path: Path) -> None:
     assert found[2]["until"] == THEN + 5 + DAY_MS
     assert found[5] == {"key": "c", "offset": 14, "stays": "active", "until": None}
     assert differences(before, fingerprint(data)) == []
-    # The horizon that a pass has set stays.
+    # Once a pass has set the delete horizon, it does not change.
     with LogManager(str(data), clock=SetClock(THEN + 7)) as engine:
         engine.run("cleaner")
     assert rows(kafkafs(*words, "--json"))[2]["until"] == THEN + 7 + DAY_MS

@@ -1,4 +1,4 @@
-"""`kafkafs completion`: what the shells are told, and real shells at work."""
+"""Tests of `kafkafs completion`: the words offered to shells, and real shells completing."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_words_of_a_line(line: str, words: list[str]) -> None:
 
 
 def completed(line: str, shell: str = "fish", **environment: str) -> list[tuple[str, str]]:
-    """Type and value of each answer to a shell."""
+    """Returns the type and value of each completion."""
     variables = {shells.COMPLETE_VARIABLE: f"{shell}_complete", "COMP_LINE": line, **environment}
     result = CliRunner(env=variables).invoke(cli, [])
     assert result.stderr == ""
@@ -149,7 +149,7 @@ def test_keys_of_the_last_records(corpus: Corpus, tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def long(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A topic of 400,000 records, of which some in the middle were compacted away."""
+    """A topic of 400,000 records, some in the middle of which were removed by compaction."""
     path = tmp_path_factory.mktemp("long")
     batches = [
         build_batch(
@@ -249,7 +249,7 @@ STARTS = {
     ),
     "fish": (["fish", "--no-config", "-i"], "kafkafs completion fish | source"),
 }
-# Of these shells the one that every machine has, and those of them that this one has.
+# bash, and every other of these shells that is installed.
 SHELLS = [shell for shell in STARTS if shell == "bash" or shutil.which(shell)]
 
 

@@ -1,4 +1,4 @@
-"""`kafkafs dump`. That its lines are Kafka's is for tests/broker/test_dump.py."""
+"""Tests of `kafkafs dump`; tests/broker/test_dump.py compares its lines with Kafka's tool."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ BATCH = re.compile(r"baseOffset: (\d+) lastOffset: (\d+) .* position: (\d+) .* i
 
 @pytest.fixture
 def log(tmp_path: Path) -> Path:
-    """Six batches of two records each, and an index entry for every one but the first."""
+    """Six batches of two records each, and an index entry for each batch but the first."""
     batches = [
         build_batch(
             [
@@ -98,7 +98,7 @@ def test_what_is_no_such_file(kafkafs: Kafkafs, log: Path) -> None:
 
 
 def test_a_wrong_checksum(kafkafs: Kafkafs, log: Path) -> None:
-    """The batch is shown, its records are not, and what follows is."""
+    """The batch and all later batches are printed, the records of the batch are not."""
     at = position_of(kafkafs, log, 6)
     damage(log, at + 70, to=b"\xff")
     result = kafkafs("dump", "--print-data-log", log)
@@ -120,7 +120,7 @@ def test_records_that_cannot_be_decoded(kafkafs: Kafkafs, log: Path) -> None:
     payload = log.read_bytes()[at : position_of(kafkafs, log, 6)]
     batch = build_batch([], BatchFields(base_offset=4, last_offset=5, codec=Codec.GZIP))
     assert len(batch) < len(payload)
-    damage(log, at + 61, to=bytes(len(payload) - 61))  # no gzip, and no checksum that fits either
+    damage(log, at + 61, to=bytes(len(payload) - 61))  # neither valid gzip nor a matching checksum
     result = kafkafs("dump", "--deep-iteration", log)
     assert result.exit_code == 1
     assert f"{log}: position {at}: " in result.stderr
@@ -142,7 +142,7 @@ def test_a_torn_end(kafkafs: Kafkafs, log: Path, lost: int) -> None:
 
 
 def test_no_more_than_asked_for(kafkafs: Kafkafs, log: Path) -> None:
-    """A batch that is cut by it is not missed."""
+    """A batch that --max-bytes cuts off is not reported as an error."""
     at = position_of(kafkafs, log, 4)
     for most, count in ((0, 0), (at - 1, 1), (at, 2), (at + 1, 2), (1 << 30, 6)):
         result = kafkafs("dump", "--max-bytes", most, log)
@@ -161,7 +161,7 @@ def test_damage_right_in_front_of_where_reading_ends(kafkafs: Kafkafs, log: Path
 
 
 def test_batches_in_disorder(kafkafs: Kafkafs, log: Path) -> None:
-    """Their checksums are right all the same."""
+    """Their checksums still match."""
     data = log.read_bytes()
     first, second, third = (position_of(kafkafs, log, base) for base in (2, 4, 6))
     log.write_bytes(data[:first] + data[second:third] + data[first:second] + data[third:])
@@ -231,7 +231,7 @@ def test_a_snapshot_that_is_damaged(kafkafs: Kafkafs, corpus: Corpus, tmp_path: 
 def test_findings_beyond_counting(
     kafkafs: Kafkafs, log: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is kept of them until the end is bounded."""
+    """The number of findings kept for the summary is bounded."""
     data = log.read_bytes()
     batches = [position_of(kafkafs, log, base) for base in (2, 4, 6, 8, 10)]
     second, fourth = data[batches[0] : batches[1]], data[batches[2] : batches[3]]
@@ -247,7 +247,7 @@ def test_findings_beyond_counting(
 
 
 def test_a_decoder(kafkafs: Kafkafs, corpus: Corpus) -> None:
-    """As the tool's, it has no need of --print-data-log."""
+    """As in Kafka's tool, a decoder implies --print-data-log."""
     log = corpus("kafka43-clean") / "__consumer_offsets-1" / "00000000000000000000.log"
     lines = kafkafs("dump", "--offsets-decoder", "--skip-record-metadata", log).stdout.splitlines()
     record = (
@@ -258,7 +258,7 @@ def test_a_decoder(kafkafs: Kafkafs, corpus: Corpus) -> None:
 
 
 def test_the_wrong_decoder(kafkafs: Kafkafs, corpus: Corpus) -> None:
-    """It says so of each record, and goes on."""
+    """Each record reports the error, and the dump continues."""
     log = corpus("kafka43-clean") / "orders-0" / "00000000000000000000.log"
     result = kafkafs("dump", "--offsets-decoder", log)
     assert result.exit_code == 0

@@ -1,4 +1,4 @@
-"""`kafkafs explain`."""
+"""Tests of `kafkafs explain`."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ def test_a_broker_finds_nothing_behind_segments_without_timestamps(
 
 
 def test_a_broker_names_a_control_record(kafkafs: Kafkafs, corpus: Corpus) -> None:
-    """Markers bear the broker's clock, which was months behind the records' times."""
+    """Markers have the broker's time, which was months later than the records' timestamps."""
     result = kafkafs("explain", corpus("kafka43-clean"), "txn/0/time/2026-11-01")
     assert result.exit_code == 1
     assert "Nothing found" in result.stdout

@@ -1,4 +1,4 @@
-"""Verbs that write on a full disk: what was done is told from what was not."""
+"""Tests of writing verbs on a full disk: reports separate what was done from what was not."""
 
 from __future__ import annotations
 
@@ -22,8 +22,7 @@ WARNING = "all changes are on disk, but the directory could not be closed cleanl
 @pytest.fixture
 def full(tmp_path: Path) -> Iterator[Path]:
     """Log directories on a disk without a free block, with the topics `t`, `u` and `kept`, which
-    has settings and was cleaned. They were not closed in good order, so that opening them frees
-    nothing either."""
+    has configs and was cleaned. The shutdown was unclean, so opening them frees nothing either."""
     place = tmp_path / "disk"
     place.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", place], check=True)

@@ -1,4 +1,4 @@
-"""`kafkafs ls`."""
+"""Tests of `kafkafs ls`."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_isolation(kafkafs: Kafkafs, clean: Path) -> None:
 
 
 def test_files_and_directories(kafkafs: Kafkafs, clean: Path) -> None:
-    """A file's own name, a directory's names under a heading where several are asked for."""
+    """A file is listed by its own name, and each of several directories under a heading."""
     result = kafkafs("ls", clean, "orders/0/offset/600", "one/0/offset")
     assert names(result) == [
         "orders/0/offset/600:", "orders/0/offset/600", "", "one/0/offset:", "first", "last", "0",
@@ -78,7 +78,7 @@ def test_long(kafkafs: Kafkafs, clean: Path) -> None:
     assert lines[0].split()[0] == "lrwxrwxrwx"
     assert lines[0].endswith("first -> 0")
     assert lines[602] == "-r--r--r--  110  2026-09-01T12:35:44.663Z  600"
-    # Sizes end together, as far as they are aligned with each other.
+    # Sizes are right-aligned within a block of lines.
     assert len({line.index("2026") for line in lines[2:1000]}) == 1
 
 
@@ -136,7 +136,7 @@ def test_on_a_terminal_names_stand_in_columns(
     with Terminal(["kafkafs", "ls", "-1", str(clean), "orders/0"], surroundings) as terminal:
         assert terminal.exit_code() == 0
         assert len(terminal.seen.splitlines()) == len(NAMES)
-    # More names than are looked through for their widths: a name a line.
+    # Too many names to compute column widths: one name per line.
     many = ["kafkafs", "ls", str(clean), "compacted-dirty/0/offset"]
     with Terminal(many, surroundings) as terminal:
         assert terminal.exit_code() == 0
@@ -158,7 +158,7 @@ def test_a_hostile_name_is_escaped_on_a_terminal(
 
 
 def peak_memory(shell: Shell, command: str) -> int:
-    """Greatest resident size of a process in KiB."""
+    """Returns the peak resident size of a process in KiB."""
     script = (
         "import resource, subprocess, sys\n"
         "subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL, check=True)\n"
@@ -171,7 +171,7 @@ def peak_memory(shell: Shell, command: str) -> int:
 
 @pytest.fixture(scope="module")
 def long_and_short(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Topics of a million records and of half of them: enough to fill the buffers of a scan."""
+    """Topics of a million and of half a million records: enough to fill a scan's buffers."""
     path = tmp_path_factory.mktemp("listings")
     batches = [
         build_batch(
@@ -236,7 +236,7 @@ def test_records_between_times(
     ("times", "when"),
     [
         (["--since", "2099-01-01"], "from 2099-01-01T00:00:00.000Z on"),
-        # A number is milliseconds, also one that looks like a year.
+        # A number means milliseconds, even if it looks like a year.
         (
             ["--since", "2026", "--until", "2027"],
             "from 1970-01-01T00:00:02.026Z on and before 1970-01-01T00:00:02.027Z",
@@ -260,11 +260,11 @@ def test_times_are_for_records(kafkafs: Kafkafs, clean: Path) -> None:
 
 
 def test_sizes_of_what_has_to_be_made(kafkafs: Kafkafs, clean: Path) -> None:
-    """Exact, or none; never 0 for what is not empty."""
+    """Sizes are exact or absent, and never 0 for a file that is not empty."""
     for path in ("orders/0", "orders/0/dump", "orders/0/compacted", "orders", ".kafkafs"):
         listed = [json.loads(each) for each in names(kafkafs("ls", "--json", clean, path))]
         for item in listed:
-            # status.json has the uptime, and metrics count what the process itself does.
+            # status.json contains the uptime, and metrics count this process's own work.
             if item["kind"] != "file" or item["name"] in ("status.json", "metrics"):
                 continue
             whole = kafkafs("cat", clean, f"{path}/{item['name']}").stdout_bytes

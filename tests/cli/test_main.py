@@ -1,4 +1,4 @@
-"""What all verbs share: help, version, errors, exit codes, what is imported when."""
+"""Tests of what all verbs share: help, version, errors, exit codes and lazy imports."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_help_of_every_verb_teaches(
 
 @pytest.mark.parametrize(("words", "command"), VERBS_AND_COMMANDS, ids=IDS)
 def test_examples_are_right(words: list[str], command: Verb) -> None:
-    """Every example that is a call of its verb has arguments and options that exist."""
+    """Every example that calls its verb has valid arguments and options."""
     for line, _ in command.examples:
         first = re.split(" [|<#] ", line)[0].split()
         if first[: 1 + len(words)] == ["kafkafs", *words] and "<TAB>" not in line:
@@ -171,7 +171,7 @@ def test_every_error_of_the_engine_has_an_ending() -> None:
         for kind in vars(errors).values()
         if isinstance(kind, type) and issubclass(kind, errors.StorageError)
     }
-    # A refusal needs no advice: it says itself what was wrong.
+    # A Refused error needs no advice: its message already says what was wrong.
     assert {kind for kind in kinds if not issubclass(kind, errors.Refused)} <= set(failures.ENDINGS)
     assert set(failures.ENDINGS) <= kinds
 
@@ -219,7 +219,7 @@ def imported_by(environment: Mapping[str, str], *arguments: object) -> set[str]:
 
 
 def test_verbs_import_only_what_they_need(environment: Mapping[str, str], corpus: Corpus) -> None:
-    """Each of these costs more than everything else that such a verb does."""
+    """Importing any of these modules takes longer than all other work of such a verb."""
     for line in ("--version", "--help", "completion bash"):
         heavy = {"numpy", "pyarrow", "trio", "pyfuse3"}
         assert not heavy & imported_by(environment, *line.split())

@@ -1,4 +1,4 @@
-"""`kafkafs mount` and `umount`, by hand and from fstab, on real mounts."""
+"""Tests of `kafkafs mount` and `umount`, by hand and from fstab, with real mounts."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def clean(corpus: Corpus) -> Path:
 
 @pytest.fixture
 def mountpoint(tmp_path: Path) -> Iterator[Path]:
-    """An empty directory to mount on; whatever is still mounted there in the end is taken away."""
+    """An empty directory to mount on; unmounted at the end if necessary."""
     directory = tmp_path / "mnt"
     directory.mkdir()
     yield directory
@@ -118,7 +118,7 @@ def in_foreground(
     mountpoint: Path,
     *before: str,
 ) -> Iterator[subprocess.Popen[str]]:
-    """A mount that answers, until it ends. Told by its log, as the kernel shows a mount before."""
+    """Yields a mount once its log says that it answers: the kernel lists a mount earlier."""
     kafkafs = [programs / "kafkafs", "mount", "--foreground", log_dir, mountpoint]
     with subprocess.Popen(
         [*before, *map(str, kafkafs)],
@@ -178,7 +178,7 @@ def test_nohup(
 def test_what_is_in_the_way(
     shell: Shell, clean: Path, mountpoint: Path, arguments: str, code: int, line: str
 ) -> None:
-    """One line that says so, also where the daemon finds out; --check finds the same."""
+    """One line reports it, even if only the daemon detects it; --check reports the same."""
     names = {"clean": clean, "tmp": mountpoint.parent, "mnt": mountpoint}
     for option in ("", "--check "):
         done = shell(f"kafkafs mount {option}{arguments.format(**names)}")
@@ -210,10 +210,10 @@ def test_unmounting_what_a_dead_daemon_left(
     with in_foreground(programs, environment, clean, mountpoint) as process:
         process.kill()
     while os.path.exists(mountpoint):
-        pass  # the kernel believes what it was told last for half a second more
+        pass  # the kernel caches attributes for half a second
     checked = shell(f"kafkafs mount --check {clean} {mountpoint}")
     assert (checked.returncode, checked.stderr) == (0, "")
-    assert os.path.ismount(mountpoint) or not os.path.exists(mountpoint)  # it is still there
+    assert os.path.ismount(mountpoint) or not os.path.exists(mountpoint)  # still mounted
     done = shell(f"kafkafs umount {mountpoint}")
     assert (done.returncode, done.stderr) == (0, "")
     assert os.listdir(mountpoint) == []
@@ -233,8 +233,8 @@ def test_mounting_over_what_a_dead_daemon_left(
 
 
 def with_programs_in(directory: str, programs: Path, scratch: Path, script: str) -> list[str]:
-    """A command that runs a script as root would at boot, in a name space of its own: `directory`
-    has our programs beside its own ones, and mounts vanish with the script."""
+    """Returns a command that runs a script as root would at boot, in its own mount namespace:
+    `directory` also contains our programs, and all mounts vanish when the script exits."""
     scratch.mkdir()
     shadow = f"mount -t overlay overlay -o lowerdir={programs}:{directory} {directory}"
     script = f"mount -t tmpfs none {scratch} && {shadow} && cd / && {script}"

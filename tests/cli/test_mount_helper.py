@@ -1,4 +1,4 @@
-"""`mount.kafkafs`: what mount(8) may say to it."""
+"""Tests of `mount.kafkafs` with the arguments that mount(8) may pass."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kafkafs.storage.log.read.transactions import Isolation
 
 Shell = Callable[[str], subprocess.CompletedProcess[str]]
 
-# As in mount(8), "EXTERNAL HELPERS":
+# From mount(8), "EXTERNAL HELPERS":
 # /sbin/mount.suffix spec dir [-sfnv] [-N namespace] [-o options] [-t type.subtype]
 
 

@@ -1,4 +1,4 @@
-"""Lines, columns, times and sizes as verbs print them."""
+"""Tests of lines, columns, times and sizes as verbs print them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Progress bars on a terminal: only there, and on no line that something else is on."""
+"""Tests of progress bars: shown only on a terminal, and never on a line with other output."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.logs import write_log_dir
 
 _BAR = re.compile(r"working(?: inside)? (?:\.\.\.|\[)[^\r]*")
 
-# Every kind of output while a bar is shown, which moves as often as it is told to.
+# Writes every kind of output while a bar is shown that is redrawn at each update.
 PROGRAM = """
 import logging, os, subprocess, sys, threading, warnings
 from kafkafs.cli.support import failures, output, progress
@@ -59,7 +59,7 @@ def expected() -> list[str]:
 
 
 def screen(raw: bytes) -> list[str]:
-    """The lines that a terminal is left with; what was on a line is gone when it was erased."""
+    """Returns the lines that remain on a terminal, without what was erased."""
     lines: list[str] = []
     for line in raw.decode().split("\r\n"):
         erased, _, left = line.rpartition("\r\x1b[K")

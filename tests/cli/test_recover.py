@@ -1,4 +1,4 @@
-"""`kafkafs recover` and `kafkafs verify`."""
+"""Tests of `kafkafs recover` and `kafkafs verify`."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_a_directory_in_use_is_judged_too(kafkafs: Kafkafs, tmp_path: Path) -> N
 def test_a_topic_that_is_deleted_meanwhile(
     kafkafs: Kafkafs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is left out where nobody named it."""
+    """It is skipped, unless the command line names it."""
 
     def plan_for(engine: Engine, topic: str, number: int) -> RecoveryPlan:
         shutil.rmtree(root / f"{topic}-{number}")

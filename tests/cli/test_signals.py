@@ -1,4 +1,4 @@
-"""Verbs that write, and the signals that end them."""
+"""Tests of writing verbs that are ended by a signal."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.mounted.test_semantics_control import slow_to_clean
 from tests.reading import read
 
 CLEAN = ".kafka_cleanshutdown"
-# What a shell says of a verb that was ended so: 130 is what Ctrl-C gives, -N to be killed by N.
+# Exit status after each signal: 130 as after Ctrl-C, or -N for a process killed by signal N.
 ENDINGS = [(signal.SIGINT, 130), (signal.SIGTERM, -signal.SIGTERM), (signal.SIGHUP, -signal.SIGHUP)]
 _CLOSES_SLOWLY = """
 import sys, time

@@ -1,4 +1,4 @@
-"""`kafkafs spark`: refusals, completion, and one job from the command line to its exit code."""
+"""Tests of `kafkafs spark`: refusals, completion, and one job run from the command line."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_jobs_are_listed_and_completed(corpus: Corpus) -> None:
 
 
 def test_no_job_needs_spark_before_it_runs(environment: Mapping[str, str]) -> None:
-    """Help and completion import every verb, also where no PySpark is."""
+    """Help and completion import every verb, even if PySpark is not installed."""
     script = (
         "import sys, click; from kafkafs.cli.main import cli\n"
         "spark = cli.get_command(click.Context(cli), 'spark')\n"

@@ -1,4 +1,4 @@
-"""`kafkafs stat`."""
+"""Tests of `kafkafs stat`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def facts(result: Result) -> list[dict[str, Any]]:
 
 
 def fields(result: Result) -> dict[str, str]:
-    """The lines below the path."""
+    """Returns the names and values in the lines below the path."""
     assert (result.exit_code, result.stderr) == (0, "")
     lines = (line.strip().partition(" ") for line in result.stdout.splitlines()[1:])
     return {name: value.strip() for name, _, value in lines}

@@ -1,5 +1,5 @@
-"""No byte of a log directory, and no name in one, can command a terminal: on a real one nothing but
-text, tabs and line ends comes out of any verb, errors included."""
+"""No byte or name in a log directory can control a terminal: on a pseudo-terminal every verb
+prints only text, tabs and line ends, errors included."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kafkafs.storage.format.records.record_columns import SimpleRecord
 from tests.building import BatchFields, build_batch
 from tests.logs import TopicSettings, write_log_dir, write_partition
 
-#: C0 but for tab and line ends, DEL, and C1 as UTF-8.
+#: C0 except tab and line ends, DEL, and C1 as UTF-8.
 COMMANDS = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|\xc2[\x80-\x9f]")
 EVIL = "\x1b[31m\x9b2J"
 LOG = f"t-0/{0:020}.log"
@@ -54,10 +54,10 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def on_a_terminal(arguments: list[str], directory: Path) -> bytes:
-    """What a call shows, its errors included."""
+    """Returns what a call prints on a terminal, errors included."""
     terminal, inner = pty.openpty()
     attributes = termios.tcgetattr(inner)
-    attributes[1] &= ~termios.OPOST  # a line end stays one
+    attributes[1] &= ~termios.OPOST  # line ends are not translated
     termios.tcsetattr(inner, termios.TCSANOW, attributes)
     shown = b""
     with subprocess.Popen(
@@ -78,7 +78,7 @@ def on_a_terminal(arguments: list[str], directory: Path) -> bytes:
 def _read(terminal: int) -> bytes:
     try:
         return os.read(terminal, 1 << 16)
-    except OSError:  # EIO: nobody has the other side open any more
+    except OSError:  # EIO: the other side is closed
         return b""
 
 

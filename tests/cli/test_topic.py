@@ -1,4 +1,4 @@
-"""`kafkafs topic list`."""
+"""Tests of `kafkafs topic list`."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_topic_ids(kafkafs: Kafkafs, corpus: Corpus) -> None:
     found = topics(kafkafs("topic", "list", "--json", corpus("kafka43-clean")))
     for topic, topic_id in answers.topic_ids("kafka43-clean").items():
         assert found[topic]["topicId"] == topic_id
-    # ZooKeeper's brokers did not keep them in the log directory before 3.0.
+    # Brokers with ZooKeeper did not write topic ids to the log directory before 3.0.
     old = topics(kafkafs("topic", "list", "--json", corpus("kafka28"), "v2"))
     assert old["v2"]["topicId"] is None
 

@@ -1,4 +1,4 @@
-"""`kafkafs topic create`, `delete` and `config`."""
+"""Tests of `kafkafs topic create`, `delete` and `config`."""
 
 from __future__ import annotations
 
@@ -153,8 +153,8 @@ def test_a_setting_that_cannot_be_used_is_told(kafkafs: Kafkafs, data: Path) -> 
     assert "kafkafs's configs of the topic: retention.ms: must be" in result.stderr
 
 
-#: Log directories of real brokers, and whether a KRaft broker would make a stray of a new topic.
-#: Of two directories only one has the cluster's metadata.
+#: Log directories of real brokers, and whether a KRaft broker would treat a new topic as a stray.
+#: If there are two directories, only one has the cluster's metadata.
 OF_BROKERS = {
     "kafka28": False,
     "kafka39": True,

@@ -1,4 +1,4 @@
-"""`kafkafs transactions`."""
+"""Tests of `kafkafs transactions`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`kafkafs undelete`."""
+"""Tests of `kafkafs undelete`."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ Kafkafs = Callable[..., Result]
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    """Topic `t` with three segments of ten records in partition 0, the first 15 of them deleted;
-    and topic `u`, deleted."""
+    """Topic `t` with three segments of ten records in partition 0, of which the first 15 records
+    are deleted; and topic `u`, deleted."""
     with LogManager(str(tmp_path / "data")) as engine:
         engine.create_topic("t", 2, {"retention.ms": "-1"})
         engine.create_topic("u", 3)

@@ -1,8 +1,8 @@
-"""What a command leaves untouched: everything that `stat` says of a log directory.
+"""Tests that commands which must not write leave everything `stat` reports of a log directory.
 
-Commands run in this process, one after the other, on what real brokers wrote and on a directory
-that was not closed in good order and has old records and leftovers of every kind. A command that is
-not in the tables of `command_lines.py`, or an option to look only that no line tries, fails.
+Commands run in this process, one after another, on directories written by real brokers and on one
+with an unclean shutdown, expired records and leftovers of every kind. The tests fail if a command
+is missing from the tables of `command_lines.py`, or if no line uses one of its read-only options.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from tests.mounted.mounting import mounted
 
 Kafkafs = Callable[..., Result]
 
-#: Directories that brokers wrote, of which no broker was asked what is in them.
+#: Directories written by brokers, without recorded answers of a broker about their contents.
 OTHERS = tuple(
     sorted(path.name.removesuffix(".tar.gz") for path in (answers.DATA / "others").iterdir())
 )
@@ -63,8 +63,8 @@ def test_every_option_to_look_only_has_a_line() -> None:
 
 
 def damaged(data: Path) -> Path:
-    """Makes a directory that was not closed in good order, with records far beyond retention and
-    leftovers of every kind."""
+    """Creates a directory with an unclean shutdown, records far beyond retention and leftovers of
+    every kind."""
     with LogManager(str(data)) as engine:
         for topic in ("old", "t", "gone"):
             engine.create_topic(topic)
@@ -80,7 +80,7 @@ def damaged(data: Path) -> Path:
         (data / "t-0" / f"{int(number):020}.{suffix}").write_bytes(b"left")
     for name in (f"lost-0.{'a' * 32}-stray", f"old-1.{'b' * 32}-future"):
         shutil.copytree(data / "old-0", data / name)
-    # As after a crash: no marker, nothing known to be on the disk, the last write torn.
+    # As after a crash: no clean shutdown marker, no recovery points, the last write torn.
     (data / ".kafka_cleanshutdown").unlink()
     (data / "recovery-point-offset-checkpoint").write_text("0\n0\n")
     with max((data / "t-0").glob("*.log")).open("ab") as file:
@@ -89,12 +89,12 @@ def damaged(data: Path) -> Path:
 
 
 def log_dirs(root: Path) -> tuple[Path, ...]:
-    """The log directories in what a broker has left: itself, or those inside."""
+    """Returns the log directories of a broker's data: `root` itself, or those in it."""
     return tuple(sorted(path.parent for path in root.rglob("meta.properties")))
 
 
 def made(name: str, corpora: Corpora, place: Path) -> Scene:
-    """A copy of a directory, with what lines need beside it."""
+    """Returns a copy of a directory, with the other paths that lines need."""
     root = place / name
     if name == DAMAGED:
         damaged(root)
@@ -104,7 +104,7 @@ def made(name: str, corpora: Corpora, place: Path) -> Scene:
 
 
 def looks(scene: Scene) -> dict[str, tuple[int, ...]]:
-    """What `stat` says of everything in the directories, and beside them."""
+    """Returns what `stat` reports of every file in the directories and in `place`."""
     return {
         f"{path}/{name}": stamp
         for path in (*scene.log_dirs, scene.place)
@@ -113,7 +113,7 @@ def looks(scene: Scene) -> dict[str, tuple[int, ...]]:
 
 
 def stamps(scene: Scene) -> dict[str, tuple[int, ...]]:
-    """What `stat` says of the files in the directories."""
+    """Returns what `stat` reports of the files in the log directories."""
     return {
         f"{path}/{name}": stamp
         for path in scene.log_dirs
@@ -133,7 +133,7 @@ def run(scene: Scene, line: str) -> Result:
 
 
 def run_all(scene: Scene) -> None:
-    """Runs every line; none may change anything, and those that fail must fail."""
+    """Runs every line: no line may change anything, and lines in FAILING must fail."""
     before = looks(scene)
     for line in (line for lines in READING.values() for line in lines):
         result = run(scene, line)
@@ -155,11 +155,11 @@ def test_it_leaves_the_directory_as_it_was(name: str, corpora: Corpora, tmp_path
     threads = set(threading.enumerate())
     run_all(scene)
     left = [each.name for each in set(threading.enumerate()) - threads]
-    assert [each for each in left if each.startswith("kafkafs-")] == []  # nothing acts later
+    assert [each for each in left if each.startswith("kafkafs-")] == []  # nothing writes later
 
 
 def offsets(scene: Scene) -> dict[tuple[str, int], list[int]]:
-    """The offsets of all records that can be read."""
+    """Returns the offsets of all readable records by partition."""
     engine = Engine([str(path) for path in scene.log_dirs])
     found: dict[tuple[str, int], list[int]] = {}
     for key in engine.log_dirs.partitions():
@@ -169,23 +169,23 @@ def offsets(scene: Scene) -> dict[tuple[str, int], list[int]]:
     return found
 
 
-#: What opening for writing may make, change or remove in a directory that was closed in good
-#: order: the lock, the marker, and the checkpoints, which are written from time to time; in
-#: partitions, the leader epochs that 2.8 did not write, and a snapshot that belongs to no segment.
+#: Files that opening for writing may create, change or remove after a clean shutdown: the lock,
+#: the marker and the checkpoints, which are written periodically; in partitions, leader epochs,
+#: which 2.8 did not write, and a snapshot that belongs to no segment.
 BY_OPENING = re.compile(
     r"\.lock|\.kafka_cleanshutdown|(recovery-point|log-start|replication)(-offset)+-checkpoint"
     r"|leader-epoch-checkpoint|\d{20}\.snapshot"
 )
-#: The same after a crash, with recovery's work in partitions. A `.log` only loses what no reader
-#: could read, or what lies behind damage, as in a broker's recovery.
+#: The same after a crash, including what recovery changes in partitions. A `.log` loses only
+#: unreadable bytes and whatever follows damage, as in a broker's recovery.
 BY_RECOVERY = re.compile(BY_OPENING.pattern + r"|\d{20}\.(log|index|timeindex|txnindex)")
 CRASHED = (DAMAGED, "kafka43-crash", "kafka43-torn")
-#: Of these a real mount is made; the others are opened in this process.
+#: These directories are really mounted; the others are opened in this process.
 MOUNTED = (DAMAGED, "kafka28")
 
 
 def opened(name: str, scene: Scene, options: str, until: ExitStack) -> None:
-    """Opens directories until the end of `until`, as a mount with these options does."""
+    """Opens directories until `until` is closed, as a mount with these options does."""
     paths = [str(path) for path in scene.log_dirs]
     if name in MOUNTED:
         place = scene.place.with_suffix(".mount")
@@ -201,8 +201,8 @@ def opened(name: str, scene: Scene, options: str, until: ExitStack) -> None:
 @pytest.mark.mounted
 @pytest.mark.timeout(1200)
 def test_90_seconds_later_everything_is_as_it_was(corpora: Corpora, tmp_path: Path) -> None:
-    """Every line in every directory; meanwhile mounts, with and without `--rw`. What is opened for
-    writing without `--maintain` keeps every record and every leftover."""
+    """Runs every line in every directory while it is mounted, and a copy of it with `--rw`. The
+    copy, opened without `--maintain`, keeps every record and every leftover."""
     names = [DAMAGED, *answers.CORPORA, *OTHERS]
     (tmp_path / "read").mkdir()
     (tmp_path / "written").mkdir()
@@ -231,7 +231,7 @@ def test_90_seconds_later_everything_is_as_it_was(corpora: Corpora, tmp_path: Pa
 
 
 def test_purge(kafkafs: Kafkafs, tmp_path: Path) -> None:
-    """A dry run prints what the real run removes; stray partitions stay unless asked for."""
+    """A dry run prints what the real run removes; stray partitions are kept without `--stray`."""
     data = damaged(tmp_path / "data")
     foretold = kafkafs("purge", "--dry-run", "--json", data)
     done = kafkafs("purge", "--json", data)

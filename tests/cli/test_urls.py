@@ -1,4 +1,4 @@
-"""URLs in the place of paths: those that nothing here can open are refused by every parameter."""
+"""Tests that every path parameter rejects URLs that kafkafs cannot open."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from kafkafs.storage.io.local_path import local_path
 Kafkafs = Callable[..., Result]
 
 URL = "s3a://bucket/x"
-#: What the help calls a path; PATH is one inside the tree, URL that of a Spark master.
+#: Metavars of local paths. PATH is a path inside the tree, URL that of a Spark master.
 _PATH = re.compile(r"FILE|DIR|MOUNTPOINT")
-#: Parameters with paths that must be among those found, or the search for them is broken.
+#: Path parameters that must be found; otherwise the search for them is broken.
 _SOME = {
     *(("mount", "mountpoint"), ("umount", "mountpoints"), ("ls", "log_dirs")),
     *(("append", "file"), ("dump", "files"), ("dump", "more"), ("topic create", "log_dirs")),
@@ -61,7 +61,7 @@ def words(parameter: click.Parameter, value: str) -> list[str]:
 
 
 def filler(parameter: click.Parameter, here: Path) -> str:
-    """A value that is right for a required parameter."""
+    """Returns a valid value for a required parameter."""
     if takes_path(parameter):
         return str(here)
     return "t/0"
@@ -70,7 +70,7 @@ def filler(parameter: click.Parameter, here: Path) -> str:
 def command_line(
     name: str, command: click.Command, tested: click.Parameter, value: str, here: Path
 ) -> list[str]:
-    """Everything that the command requires, up to its last argument, and `value`."""
+    """Returns all required arguments of the command, with `value` for `tested`."""
     line = name.split()
     arguments = [each for each in command.params if isinstance(each, click.Argument)]
     behind = arguments.index(tested) if isinstance(tested, click.Argument) else -1
