@@ -257,8 +257,8 @@ def workplace(corpus: Callable[[str], Path]) -> Iterator[Path]:
         for name, source in (("data", "kafka43-clean"), ("damaged", "kafka43-torn")):
             copied = [str(corpus(source)), str(root / name)]
             subprocess.run(["cp", "-a", "--sparse=always", *copied], check=True)
-        for point in ("kafka", "all", "check", "log"):
-            (root / "mnt" / point).mkdir(parents=True)
+        for mount in ("kafka", "all", "check", "log"):
+            (root / "mnt" / mount).mkdir(parents=True)
         try:
             yield root
         finally:

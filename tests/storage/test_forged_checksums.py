@@ -11,22 +11,22 @@ from pathlib import Path
 
 import pytest
 
-from kafkafs.storage.cleaner.cleaning import (clean)
-from kafkafs.storage.cleaner.offset_map import (OffsetMap)
-from kafkafs.storage.clock import (SetClock)
-from kafkafs.storage.errors import (CorruptError)
-from kafkafs.storage.format.records import (batch as b)
-from kafkafs.storage.format.records.batch import (BatchTable, scan)
-from kafkafs.storage.format.records.decoder import (checksums_add_up, first_bad_checksum)
-from kafkafs.storage.format.records.record_columns import (SimpleRecord)
-from kafkafs.storage.io.disk import (DirFd)
-from kafkafs.storage.log.check.sound import (Lost, sound_batches)
-from kafkafs.storage.log.check.verify import (LogCheck)
-from kafkafs.storage.log.read.context import (ReadLimits)
-from kafkafs.storage.log.read.view import (View)
-from kafkafs.storage.segment.dump.dump import (Dump, DumpOptions)
-from kafkafs.storage.segment.extent import (Extent, Fault)
-from kafkafs.storage.segment.walk import (BatchRun, read_runs)
+from kafkafs.storage.cleaner.cleaning import clean
+from kafkafs.storage.cleaner.offset_map import OffsetMap
+from kafkafs.storage.clock import SetClock
+from kafkafs.storage.errors import CorruptError
+from kafkafs.storage.format.records import batch as b
+from kafkafs.storage.format.records.batch import BatchTable, scan
+from kafkafs.storage.format.records.decoder import checksums_add_up, first_bad_checksum
+from kafkafs.storage.format.records.record_columns import SimpleRecord
+from kafkafs.storage.io.disk import DirFd
+from kafkafs.storage.log.check.sound import Lost, sound_batches
+from kafkafs.storage.log.check.verify import LogCheck
+from kafkafs.storage.log.read.context import ReadLimits
+from kafkafs.storage.log.read.view import View
+from kafkafs.storage.segment.dump.dump import Dump, DumpOptions
+from kafkafs.storage.segment.extent import Extent, Fault
+from kafkafs.storage.segment.walk import BatchRun, read_runs
 from tests.building import BatchFields, build_batch
 from tests.cleaning import Rewritten, log_to_clean
 from tests.forging import forged_pair
