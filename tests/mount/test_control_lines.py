@@ -1,0 +1,96 @@
+"""Requests as lines of `.kafkafs/control`, and back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from kafkafs.mount.control.lines import (
+    described,
+    is_forwardable,
+    lines_of,
+    row_of,
+    selecting,
+    undeleting,
+)
+from kafkafs.mount.vfs.errnos import Invalid
+from kafkafs.storage.log_dirs.selection import Selection
+from kafkafs.storage.operations.append import AppendedLines, AppendLines
+from kafkafs.storage.operations.compact import Compact
+from kafkafs.storage.operations.expire import Expire
+from kafkafs.storage.operations.purge import Purge
+from kafkafs.storage.operations.request import PartitionFailed, PartitionsRequest
+from kafkafs.storage.operations.topics import ConfigureTopic, CreateTopic, DeleteTopics
+from kafkafs.storage.operations.undelete import ListDeleted, Undelete
+from kafkafs.storage.operations.verify import Verify
+
+SOME = Selection.of("orders/0,payments,force")
+
+
+@pytest.mark.parametrize(
+    ("request_", "line"),
+    [
+        (Expire(), b"expire \n"),
+        (Expire(SOME, everything=True), b"expire orders/0 payments/ force/ all\n"),
+        (Compact(SOME, force=True), b"compact orders/0 payments/ force/ force\n"),
+        (Purge(strays=True, dry_run=True), b"purge stray dry-run\n"),
+        (ListDeleted(SOME), b"deleted orders/0 payments/ force/\n"),
+    ],
+)
+def test_what_selects_partitions(request_: PartitionsRequest, line: bytes) -> None:
+    assert lines_of(request_) == [line]
+    assert selecting(type(request_), line.decode().split()[1:]) == request_
+
+
+def test_a_line_for_each_name() -> None:
+    lines = lines_of(Undelete(Selection.of("a/1,b"), 7))
+    assert lines == [b"undelete a/1 7\n", b"undelete b/ 7\n"]
+    assert undeleting(["a/1", "7"]) == Undelete(Selection.of("a/1"), 7)
+    assert undeleting(["b/"]) == Undelete(Selection.of("b"))
+    assert lines_of(DeleteTopics(("a", "b", "a"))) == [b"delete-topic a\n", b"delete-topic b\n"]
+
+
+@pytest.mark.parametrize(
+    ("request_", "left_out"),
+    [
+        (CreateTopic("t", 3, {"flush.ms": "7"}, "id", unregistered=True), set()),
+        (ConfigureTopic("t", {"flush.ms": None}), set()),
+        (AppendLines("t", 1, "lines", "=", "zstd", 99, 5, sync=True), {"size"}),
+    ],
+)
+def test_what_a_json_object_describes(
+    request_: CreateTopic | ConfigureTopic | AppendLines, left_out: set[str]
+) -> None:
+    (line,) = lines_of(request_, b"abc")
+    found: Mapping[str, Any] = json.loads(line.split(b" ", 1)[1])
+    assert found.get("size", 3) == 3
+    given = {name: value for name, value in found.items() if name not in left_out}
+    assert described(type(request_), given) == request_  # type: ignore[type-var]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{"format": "xml"}, {"compression": "lzma"}, {"batchSize": 0}],
+)
+def test_what_no_append_can_be(given: Mapping[str, Any]) -> None:
+    with pytest.raises(Invalid, match="must be"):
+        described(AppendLines, {"topic": "t", "partition": 0, **given})
+
+
+@pytest.mark.parametrize("words", [[], ["a", "b", "c"], ["a", "-1"], ["a", "x"], ["a/x"]])
+def test_what_cannot_be_undeleted(words: list[str]) -> None:
+    with pytest.raises(Invalid):
+        undeleting(words)
+
+
+def test_rows() -> None:
+    request = AppendLines("t", 0)
+    row = AppendedLines(0, -1, -1, 4, "line 5: no")
+    assert row_of(request, row.as_json()) == row
+    failed = PartitionFailed("no", "UnknownTopic", "t-0")
+    assert row_of(request, failed.as_json()) == failed
+    assert is_forwardable(request)
+    assert not is_forwardable(Verify())
