@@ -1,9 +1,9 @@
-"""Kafka's log directories to a Parquet table, and the table to a chart of records per hour.
+"""Converts Kafka log directories to a Parquet table, and charts the table's records per hour.
 
     spark-submit examples/pipeline.py LOG_DIRS TABLE
 
-LOG_DIRS are read where they lie, by no broker: one directory, several joined by commas, wildcards.
-TABLE is a directory that does not exist yet. On a cluster all workers see both by the same path.
+LOG_DIRS are read in place, without a broker: one directory, several separated by commas, or
+wildcards. TABLE must not exist yet. On a cluster, all workers must see both under the same paths.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from pyspark.sql import functions as f
 import kafkafs.spark
 
 BARS = " ▁▂▃▄▅▆▇█"
-CHARTS = 3  # of the topics with the most records
+CHARTS = 3  # for the topics with the most records
 
 Hours = dict[str, list[int]]  # date to the records of its hours
 
 
 def read_records(spark: SparkSession, log_dirs: str) -> DataFrame:
-    """What a consumer would get that waits for transactions to end."""
+    """Returns the records that a read_committed consumer receives."""
     kafkafs.spark.register(spark)
     reader = spark.read.format("kafkafs").option("includeHeaders", "true")
     records = reader.option("kafka.isolation.level", "read_committed").load(log_dirs)
@@ -32,7 +32,7 @@ def read_records(spark: SparkSession, log_dirs: str) -> DataFrame:
 
 
 def records_per_hour(table: DataFrame) -> dict[str, Hours]:
-    """For each topic; records without a timestamp are left out."""
+    """Returns the counts of each topic; records without a timestamp are omitted."""
     dated = table.where("date IS NOT NULL")
     counts = dated.groupBy("topic", "date", f.hour("timestamp").alias("hour")).count()
     topics: dict[str, Hours] = defaultdict(lambda: defaultdict(lambda: [0] * 24))
@@ -42,19 +42,19 @@ def records_per_hour(table: DataFrame) -> dict[str, Hours]:
 
 
 def chart(topic: str, days: Hours) -> Iterator[str]:
-    """A line for each day, with a bar for each of its hours and the sum."""
+    """Yields a line for each day, with a bar for each of its hours, and the sum."""
     most = max(max(hours) for hours in days.values())
     yield ""
     yield f"{topic}, records per hour (UTC): █ is {most:,}"
     yield " " * 11 + "0     6     12    18"
     for date, hours in sorted(days.items()):
-        # any record at all is seen
+        # rounded up, so that a single record is visible
         bars = "".join(BARS[-(-count * (len(BARS) - 1) // most)] for count in hours)
         yield f"{date} {bars} {sum(hours):12,}"
 
 
 def charts(topics: dict[str, Hours]) -> Iterator[str]:
-    """Of the largest topics, and a line about all."""
+    """Yields the charts of the largest topics, and a line about all topics."""
     totals = {topic: sum(map(sum, days.values())) for topic, days in topics.items()}
     for topic in sorted(totals, key=lambda topic: -totals[topic])[:CHARTS]:
         yield from chart(topic, topics[topic])
@@ -70,7 +70,7 @@ def main() -> None:
     spark = builder.config("spark.sql.session.timeZone", "UTC").getOrCreate()
     records = read_records(spark, log_dirs)
     records.write.partitionBy("topic", "date").parquet(table)
-    # the schema is known; guessed from names, a topic `007` would be a number
+    # with the known schema, because an inferred one would make topic `007` a number
     written = spark.read.schema(records.schema).parquet(table)
     print(*charts(records_per_hour(written)), sep="\n")
     spark.stop()

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# From the raw directory of a Kafka broker to a Parquet table, by topic and date, and a chart of records per hour.
-#   examples/pipeline.sh                  a directory that a Kafka 4.3 broker left (from the test data); the table is gone at the end
-#   examples/pipeline.sh LOG_DIRS TABLE   your own: one directory, several joined by commas, wildcards; a table that stays
+# Converts a broker's log directory to a Parquet table, by topic and date, and charts records per hour.
+#   examples/pipeline.sh                  converts what a Kafka 4.3 broker left (from the test data); removes the table
+#   examples/pipeline.sh LOG_DIRS TABLE   converts your own: one directory, several joined by commas, or wildcards
 # The work is done by examples/pipeline.py on Spark, with all cores of this machine, or where the variable MASTER says
 # (spark://HOST:7077, yarn …; see kafkafs/spark/README.md). Needs what `tests/setup.sh spark` installs, as root or
 # through sudo; safe to repeat.
@@ -15,10 +15,10 @@ export PATH
 
 master=${MASTER:-local[*]}
 export PYSPARK_PYTHON=${PYSPARK_PYTHON:-$venv/bin/python} PYSPARK_DRIVER_PYTHON=$venv/bin/python
-# Nobody else has business with a Spark of one machine, and its name may be one that does not resolve.
+# A local Spark need not be reachable from outside, and the machine's name may not resolve.
 case $master in local*) export SPARK_LOCAL_IP=127.0.0.1 ;; esac
 
-# Shown as one would type it; what comes out follows.
+# Prints the command as one would type it, then runs it.
 run() {
     printf '\n$ %s\n' "$*"
     "$@"

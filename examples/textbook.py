@@ -1,18 +1,18 @@
-"""Writes a log directory with the topic `textbook`: indexes as books draw them, made real.
+"""Writes a log directory with the topic `textbook`, whose indexes have the entries of textbooks.
 
     python -m examples.textbook LOG_DIR
 
-Literature on Kafka's storage explains a lookup on a handful of index entries. Here the same numbers
-come about by Kafka's own rules (`tests/logs.py`), from batches of chosen sizes and times:
+Books on Kafka's storage explain a lookup with a handful of index entries. Here Kafka's own rules
+(`tests/logs.py`) produce the same entries from batches of selected sizes and times:
 
 - partition 0, offset 600: segment 522, entry (587, 6410), two batches walked;
 - partition 1, offset 268, the 17th after 251: segment 251, entry (14, 459), three batches walked;
 - partition 1, time 1526384718288: time entry (1526384718283, 28), offset entry (26, 838), walk.
 
-An entry is made for the first batch that comes after more than `index.interval.bytes`, and holds
-its *last* offset and its position. A time entry is made together with it, and holds the greatest
-time so far and the last offset of the batch that has it: (…283, 28) came with the entry of the next
-batch, which ends at 31 and is a few milliseconds older, because two tills send to this partition.
+An entry is added for the first batch after more than `index.interval.bytes`, with the batch's
+*last* offset and position. A time entry is added with it, for the greatest timestamp so far and the
+last offset of the batch that has it. Entry (…283, 28) was added with the entry of the next batch,
+which ends at 31 and is a few milliseconds older, because two tills send to this partition.
 
 The story: partition 0 is a shop that writes whole orders, with the default interval of 4096 bytes.
 Partition 1 is a café whose tills write the names of what a table ordered, in small batches, after
@@ -25,13 +25,13 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from kafkafs.storage.format.records.record_columns import (SimpleRecord)
+from kafkafs.storage.format.records.record_columns import SimpleRecord
 from tests.building import BatchFields, build_batch
 from tests.logs import TopicSettings, write_log_dir, write_partition
 
 TOPIC = "textbook"
-# Of the broker whose log directory the quickstart mounts beside this one: Kafka, too, wants all
-# directories of one `log.dirs` to be of one broker.
+# Those of the broker whose log directory the quickstart mounts beside this one, because all
+# directories of a `log.dirs` must belong to one broker.
 NODE_ID, CLUSTER_ID = 1, "MkU3OEVBNTcwNTJENDM2Qg"
 TOPIC_ID = hashlib.md5(TOPIC.encode()).digest()
 
@@ -42,9 +42,9 @@ CAFE_SETTINGS = TopicSettings(segment_ms=DAY, index_interval_bytes=128)
 
 # --- partition 0: a shop ---
 
-# Offset, which is also the order's number, of each day's first order; when that was; milliseconds
-# between orders. A day begins a little later than the one before: its first batch must come more
-# than 24 hours after the other's. The third line is the orders of the vans on the second day.
+# Each day's first order: its offset, which is also the order's number, its time, and the
+# milliseconds between orders. A day begins a little later than the one before, because its first
+# batch must be more than 24 hours younger. The third line is the vans' orders of the second day.
 SHOP_DAYS = (
     (0, 1525939200000, 82_000),  # 2018-05-10 08:00 UTC
     (522, 1526025900000, 150_000),  # 2018-05-11 08:05
@@ -63,7 +63,7 @@ GOODS = (
     ("green tea", 510), ("honey", 735), ("olive oil", 1180), ("soap", 195),
 )  # fmt: skip
 
-# One note for every length from 10 to 32, so that batches can be filled to the byte.
+# A note for every length from 10 to 32, so that batches can be filled to the byte.
 NOTES = (
     "ring twice", "on the left", "second floor", "call me first", "ask the porter",
     "ring bell twice", "not before nine!", "mind the dog here", "behind the theatre",
@@ -76,9 +76,9 @@ NOTES = (
 )  # fmt: skip
 SHORTEST_NOTE = len(NOTES[0])
 
-# The second day: where batches begin, and how many bytes each pair of them has in total. The
-# second batch of a pair gets no entry, the next pair's first does. In the evening the delivery vans
-# come back into reach and send all their orders of the day as one batch, the last of the segment.
+# The second day: the first offsets of the batches, and the total bytes of each pair of them. The
+# second batch of a pair gets no entry, the next pair's first does. In the evening, the delivery
+# vans are online again and send all their orders of the day as one batch, the segment's last.
 SECOND_DAY = (522, 543, 565, 588, 614, 640, 666, 692, 718, 744, 770)
 PAIRS = (6410, 7385, 7265, 7307, 7307)
 VANS = range(796, 1004)
@@ -101,12 +101,12 @@ def _by_26(start: int, end: int) -> Iterator[range]:
 
 
 def _filled(batches: Sequence[range], size: int) -> list[bytes]:
-    """The orders in batches of `size` bytes together, by the choice of notes."""
+    """Returns the orders in batches of `size` bytes in total, which the lengths of notes adjust."""
     numbers = [number for batch in batches for number in batch]
     bare = sum(len(_orders(batch, dict.fromkeys(batch, ""))) for batch in batches)
     mean, left = divmod(size - bare, len(numbers))
     lengths = [mean + (place < left) for place in range(len(numbers))]
-    # Every second order takes from the one before it, so that not all notes are the same.
+    # Move a few bytes from every second order to the one before it, so that notes differ.
     for place in range(0, len(numbers) - 1, 2):
         lengths[place] += place % 5
         lengths[place + 1] -= place % 5
@@ -149,13 +149,14 @@ def _order(number: int, note: str) -> SimpleRecord:
 CAFE_DAYS = (
     (0, 133, 1526210400000, 17 * MINUTE),  # 2018-05-13 11:20 UTC
     (133, 251, 1526297400000, 19 * MINUTE),  # 2018-05-14 11:30
-    (286, 340, 1526385300000, 16 * MINUTE),  # 2018-05-15 11:55, what came after the below
+    (286, 340, 1526385300000, 16 * MINUTE),  # 2018-05-15 11:55, after the orders below
 )
 MENU = ("tea", "pie", "egg", "ale", "rum", "jam", "ham", "bun", "fig", "oat", "soup", "cake")
 
-# The third day's first 35 orders, a batch a line: milliseconds after 11:40 of its first, then of
-# each order the milliseconds after that, the table, and what it had. Behind # are the offsets after
-# 251, and where the batch begins. Batches of at most 128 bytes leave the next one without an entry.
+# The third day's first 35 orders, one batch per line: its first order's milliseconds after 11:40,
+# then for each order the milliseconds after that, the table, and the items. Comments give the
+# offsets after 251 and the batch's position. After a batch of at most 128 bytes, the next one has
+# no entry.
 THIRD_DAY = 1526384400000
 THIRD_DAY_ORDERS = (
     (2117, "0 7 tea pie, 9 12 egg ham tea, 31 10 ale bun, 44 3 toast eggs"),  # 0-3 at 0
@@ -213,7 +214,7 @@ def _cafe_day(start: int, end: int, opens: int, pause: int) -> Iterator[bytes]:
 
 
 def write_textbook(log_dir: Path) -> None:
-    """The topic's two partitions and the files beside them, in `log_dir`; the same on every run."""
+    """Writes the topic's two partitions and the files beside them; every run writes the same."""
     ends = {}
     for partition, batches, settings in (
         (0, shop_batches(), SHOP_SETTINGS),
