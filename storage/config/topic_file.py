@@ -125,7 +125,7 @@ class TopicConfigFiles:
 
     def __init__(self, directories: Sequence[WritableDirFd]) -> None:
         """Reads the files. Raises CorruptError if one of them is damaged."""
-        found = [_read(directory) for directory in directories]
+        found = [read_topic_configs(directory) for directory in directories]
         counts = newest(found)
         self._configs = dict(counts.configs)
         # The directories whose files differ.
@@ -156,7 +156,8 @@ class TopicConfigFiles:
         directory.write_atomically(TOPIC_CONFIGS_FILE, format_topic_configs(self._configs))
 
 
-def _read(directory: DirFd) -> FoundTopicConfigs:
+def read_topic_configs(directory: DirFd) -> FoundTopicConfigs:
+    """Reads the file of a log directory. Raises CorruptError if it is malformed."""
     try:
         changed_ns = directory.stat(TOPIC_CONFIGS_FILE).st_mtime_ns
         limit = MAX_TOPIC_CONFIGS_BYTES

@@ -133,16 +133,28 @@ def read_deleted_dir(found: PartitionDir) -> DeletedPartitionDir:
     """Reads a partition directory that another process deleted. Its file counts only if it names
     the partition that the directory is named after, because the partition is restored under the
     name in the file."""
+    try:
+        was = read_deleted_partition(found)
+    except CorruptError:
+        was = None
+    return DeletedPartitionDir(found.name, NEVER_MS, was)
+
+
+def read_deleted_partition(found: PartitionDir) -> DeletedPartition | None:
+    """Reads the file of a deleted partition's directory; returns None if there is none. Raises
+    CorruptError if it is malformed, or names another partition than the directory's name."""
     name, limit = DELETED_PARTITION_FILE, MAX_DELETED_PARTITION_BYTES
     try:
         was = read_value(found.directory, name, limit, parse_deleted_partition)
-    except (SegmentGone, CorruptError):
-        was = None
+    except SegmentGone:
+        return None
     parsed = parse_partition_dir(found.name)
-    if was is not None and parsed is not None:
+    if parsed is not None:
         right = deleted_partition_dir(was.topic, was.partition, parsed.uuid)
-        was = was if right == found.name else None
-    return DeletedPartitionDir(found.name, NEVER_MS, was)
+        if right != found.name:
+            what = f"partition {was.topic}-{was.partition} in the directory of another partition"
+            raise CorruptError(what, found.directory.path_of(name))
+    return was
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,6 +56,7 @@ class Engine:
         self._lock = threading.Lock()  # guards _logs
         self._closed_removed_at = monotonic()
         self._metadata: tuple[Log, ClusterMetadata] | None = None
+        self._has_resolved_configs = False
 
     def topics(self) -> Mapping[str, list[int]]:
         """Returns the topics in order of name, with the numbers of their partitions here."""
@@ -135,6 +136,7 @@ class Engine:
         and Kafka's defaults. Raises UnknownTopic, or ConfigError if this run's configs contradict
         each other."""
         self.numbers_of(topic)
+        self._has_resolved_configs = True
         return topic_config(self._configs_of(topic, self.log_dirs.stored_configs(topic)))
 
     def new_topic_config(self, configs: Mapping[str, str] = MappingProxyType({})) -> Resolved:
@@ -192,7 +194,19 @@ class Engine:
         return lambda: log_dir.log_start_offsets.get(key, 0)
 
     @property
+    def config_problems(self) -> list[str]:
+        """The files that `topic_config` could not read, one line each, so that configs in them did
+        not apply; none if it has not been called."""
+        if not self._has_resolved_configs:
+            return []
+        stored = (log_dir.config_problem for log_dir in self.log_dirs.dirs)
+        return [*filter(None, stored), *self._metadata_problems]
+
+    @property
+    def _metadata_problems(self) -> list[str]:
+        return self._metadata[1].problems if self._metadata is not None else []
+
+    @property
     def problems(self) -> list[str]:
         """What is wrong with the directories and the cluster's metadata, one line each."""
-        metadata = self._metadata[1].problems if self._metadata is not None else []
-        return [*self.log_dirs.problems, *metadata]
+        return [*self.log_dirs.problems, *self._metadata_problems]

@@ -169,6 +169,11 @@ class LogDir:
         return FoundTopicConfigs(configs, self._stored_configs.mtime_ns)
 
     @property
+    def config_problem(self) -> str:
+        """Why kafkafs's own file could not be read and does not apply, in one line; else ""."""
+        return self._stored_configs.problem()
+
+    @property
     def is_clean(self) -> bool:
         """Whether the broker that wrote the directory shut down cleanly. Only the marker's
         existence counts (LogManager); a running broker has removed it."""

@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, TypeVar
 
+from ..config.topic_file import read_topic_configs
 from ..errors import CorruptError, SegmentGone, UnknownTopic
 from ..format.files import names
 from ..format.files.checkpoints import (
@@ -33,16 +34,19 @@ from ..format.files.checkpoints import (
 )
 from ..format.files.names import PartitionState, TopicPartition
 from ..format.records.decoder import Decoder
+from ..ingest.commit_file import read_commit_records
 from ..io.disk import DirFd
 from ..io.lock import who_holds
 from ..io.retry import ATTEMPTS
 from ..log.check.partition_listing import PartitionListing
 from ..log.check.verify import FindChecked, LogCheck
+from ..log_dirs.deleted_topics import read_deleted_partition
 from ..log_dirs.engine import Engine
 from ..log_dirs.log_dir import LogDir, PartitionDir, owner_differences
 from ..segment.check.verify import SegmentCheck, SegmentFacts
 from ..segment.check.verify_digest import DigestCheck, SegmentDigest
 from ..segment.check.verify_index import BEYOND_END, Finding
+from ..transactions.decisions import read_decisions
 
 T = TypeVar("T")
 
@@ -119,6 +123,7 @@ class Verifier:
         for log_dir in self._engine.log_dirs.dirs:
             files = self._files[log_dir.path] = _DirFiles()
             yield from self._small_files(log_dir, files)
+            yield from _own_files(log_dir)
             for found in log_dir.partitions():
                 if found.state is PartitionState.NORMAL:
                     first = seen.setdefault((found.topic, found.partition), found.path)
@@ -318,6 +323,25 @@ def _read(
     except CorruptError as error:
         yield Finding(log_dir.directory.path_of(name), error.position, error.what)
         return None
+
+
+def _own_files(log_dir: LogDir) -> Iterator[Finding]:
+    """Yields the malformed ones among the files that kafkafs itself writes: topic configs,
+    unfinished writes, decided transactions, and what deleted partitions were."""
+    reads: list[Callable[[], object]] = [
+        partial(read, log_dir.directory)
+        for read in (read_topic_configs, read_commit_records, read_decisions)
+    ]
+    reads += [
+        partial(read_deleted_partition, found)
+        for found in log_dir.partitions()
+        if found.state is PartitionState.DELETE
+    ]
+    for read in reads:
+        try:
+            read()
+        except CorruptError as error:
+            yield Finding(error.file, error.position, error.what)
 
 
 def _strange_directories(log_dir: LogDir) -> Iterator[Finding]:

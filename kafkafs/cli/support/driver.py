@@ -43,8 +43,8 @@ def perform(
     owner: MetaProperties | None = None,
     creates: bool = False,
 ) -> int:
-    """Carries out a request, calls `put` with every row, reports what failed on stderr, and returns
-    the exit code.
+    """Carries out a request, calls `put` with every row, reports what failed on stderr, also files
+    of topic configs that could not be read, and returns the exit code.
 
     A request that only reads takes no lock. One that writes opens the directories for writing, or
     is forwarded to the user's own mount if that holds them. With `asks_mount`, so is one that only
@@ -64,7 +64,8 @@ def perform(
 
     def here(engine: Engine) -> int:
         with _bars() as progress:
-            return take(operation(engine, request, progress))
+            code = take(operation(engine, request, progress))
+        return failures.report_configs(engine) or code
 
     asks_mount |= request.writes and is_forwardable(request) and owner is None
     mounted = holding(log_dirs, configs) if asks_mount else None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -16,9 +17,12 @@ from kafkafs.mount.vfs import errnos
 from kafkafs.storage import errors
 
 if TYPE_CHECKING:
+    from kafkafs.storage.log_dirs.engine import Engine
     from kafkafs.storage.operations.request import PartitionFailed
 
 INTERRUPTED: Final = 130
+# The name of a segment's log in a message.
+_SEGMENT: Final = re.compile(r"\b[0-9]{20}\.log\b")
 
 
 class Failure(click.ClickException):
@@ -100,6 +104,8 @@ def failure_of(row: PartitionFailed) -> Failure:
 
 def _storage_failure(kind: type[errors.StorageError], text: str) -> Failure:
     failing, advice = ending(kind)
+    if issubclass(kind, errors.CorruptError) and not _SEGMENT.search(text):
+        advice = ""  # a small file, which holds no records
     # A "did you mean …?" in the error itself is better advice than that of its class.
     return failing(text if text.endswith("?") or not advice else f"{text}; {advice}")
 
@@ -117,6 +123,15 @@ def report_row(row: PartitionFailed) -> int:
 def _report(found: Failure) -> int:
     click.echo(found.line(), err=True)
     return found.exit_code
+
+
+def report_configs(engine: Engine) -> int:
+    """Prints which files of topic configs could not be read, if any was needed; returns the exit
+    code."""
+    problems = engine.config_problems
+    for problem in problems:
+        warn(f"these topic configs do not apply: {problem}")
+    return 1 if problems else 0
 
 
 def warn(message: str) -> None:

@@ -82,7 +82,8 @@ def command(
             handle.close()
 
     with of_records() as out:
-        return for_each(paths, lambda path: print_file(path, out))
+        code = for_each(paths, lambda path: print_file(path, out))
+    return failures.report_configs(tree.catalog.engine) or code
 
 
 def copy(handle: Handle, out: Output, path: str) -> int:
