@@ -1,11 +1,11 @@
-"""Log directories open for writing: topics, recovery, upkeep, closing; like Kafka's LogManager.
+"""Log directories open for writing, with their background tasks; like Kafka's LogManager.
 
 Only one engine or broker at a time holds a directory, so this one may change everything in it. A
 LogManager is also an `Engine` for reading; readers never wait for writers.
 
 It composes these parts: which partition is where (`writable_log_dirs.py`), opening
 (`log_opening.py`), topics (`topics.py`, `topic_configs.py`), restoring (`restoring.py`), and
-periodic work (`upkeep.py`, `tasks.py`).
+periodic work (`background_tasks.py`, `scheduler.py`).
 
     with LogManager("/data") as engine:
         engine.create_topic("orders", 3, {"retention.ms": "86400000"})
@@ -32,13 +32,13 @@ from .ingest import two_phase as ingest
 from .ingest.commit_file import CommitFile
 from .log.append.writer import LogWriter
 from .log.delete.deletions import Deletion
+from .log_dirs.background_tasks import BackgroundTasks
 from .log_dirs.engine import Engine
 from .log_dirs.lock_dirs import hold, identify, refuse_paths
 from .log_dirs.log_dir import LogDir, LogDirs, PartitionDir
 from .log_dirs.log_opening import LogOpening, Recovered
 from .log_dirs.purging import FoundLeftover, find_leftovers, purge
 from .log_dirs.scheduler import Scheduler, TaskStatus
-from .log_dirs.upkeep import BackgroundTasks
 from .log_dirs.writable_log_dir import WritableLogDir
 from .log_dirs.writable_log_dirs import WritableLogDirs, refuse_same_partitions
 from .topics.restoring import Restoring
@@ -123,10 +123,10 @@ class LogManager(Engine):
         cleaner = self.cleaner = CleanerManager(
             dirs.dirs, lambda key: self.log(*key).view(), config, clock
         )
-        self.upkeep = BackgroundTasks(
+        self.background_tasks = BackgroundTasks(
             dirs, cleaner, clock, kept.delete_delay_ms, self.purge, maintains=maintain
         )
-        self._tasks = Scheduler(self.upkeep.tasks(config), clock)
+        self._tasks = Scheduler(self.background_tasks.tasks(config), clock)
         self.transactions = TransactionLog(lambda: [each.directory for each in dirs.live()])
         self.commits = CommitFile(
             [each.directory for each in dirs.dirs], lambda: [each.directory for each in dirs.live()]
@@ -303,7 +303,7 @@ class LogManager(Engine):
         self._opening.close()
         super().close()
         with suppress(StorageError, OSError):  # the next start removes what remains
-            self.upkeep.remove_deleted()
+            self.background_tasks.remove_deleted()
         self.dirs.close()
 
     def __enter__(self) -> Self:

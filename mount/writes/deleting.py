@@ -32,7 +32,7 @@ class RecordDeletions:
 
     def __init__(self, engine: LogManager) -> None:
         self._engine = engine
-        self._deferred = DeferredDeletions(engine.upkeep.settle_deletions)
+        self._deferred = DeferredDeletions(engine.background_tasks.finish_deletions)
         self._names = RemovedNames()
         self._generations: dict[int, int] = {}
 

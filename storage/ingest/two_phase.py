@@ -150,7 +150,7 @@ def _ingest(engine: IngestEngine, write: IngestWrite, parts: Sequence[StagedPart
         return Ingested({})
     with ExitStack() as held:
         for key in by_partition:  # called last
-            held.callback(engine.writer(*key).settle)
+            held.callback(engine.writer(*key).run_deferred)
         ingests = [
             held.enter_context(_paused_for_ingest(engine, key, tuple(those)))
             for key, those in sorted(by_partition.items())

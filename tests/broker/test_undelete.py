@@ -94,7 +94,7 @@ def test_a_broker_serves_what_was_brought_back(
         write(engine, ledger)
         delete_and_bring_back(engine, ledger)
         assert engine.problems == []
-        engine.upkeep.remove_deleted()
+        engine.background_tasks.remove_deleted()
         states = {key: engine.writer(*key).producer_states() for key in KEYS}
     for left in broker.log_dir.rglob("*.deleted"):
         left.unlink()  # those of `transactions-1`, which has not expired

@@ -7,14 +7,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from kafkafs.storage.clock import (SetClock)
-from kafkafs.storage.format.layout import (CONTROL_MASK, Codec)
-from kafkafs.storage.format.records.batch import (parse_header)
-from kafkafs.storage.format.records.record_columns import (SimpleRecord)
-from kafkafs.storage.log.append.appending import (LogAppendInfo)
-from kafkafs.storage.log.append.writer import (LogWriter)
-from kafkafs.storage.log.read.view import (View)
-from kafkafs.storage.log_manager import (LogManager)
+from kafkafs.storage.clock import SetClock
+from kafkafs.storage.format.layout import CONTROL_MASK, Codec
+from kafkafs.storage.format.records.batch import parse_header
+from kafkafs.storage.format.records.record_columns import SimpleRecord
+from kafkafs.storage.log.append.appending import LogAppendInfo
+from kafkafs.storage.log.append.writer import LogWriter
+from kafkafs.storage.log.read.view import View
+from kafkafs.storage.log_manager import LogManager
 from tests.building import BatchFields, build_batch
 from tests.crash.model import (
     Contents,
@@ -163,7 +163,7 @@ class Workload:
             self.roll: 4,
             self.retain: 5,
             self.delete_records: 2,
-            self.settle_deletions: 4,
+            self.finish_deletions: 4,
             self.truncate: 2 * self.is_alone,
             self.run_task: 8,
             self.make_and_delete: 2,
@@ -235,11 +235,11 @@ class Workload:
         self.tell(Trimming(partition, offset))
         writer.delete_records(offset)
 
-    def settle_deletions(self) -> None:
+    def finish_deletions(self) -> None:
         """Deletes records as `rm` in a mount does, durably."""
         self.delete_records()
         keys = {(TOPIC, _number(partition)) for partition in PARTITIONS}
-        assert not self.engine.upkeep.settle_deletions(keys)
+        assert not self.engine.background_tasks.finish_deletions(keys)
         self._tell_starts()
         if self.chance.random() < 0.5:
             self.engine.run("start-offsets")

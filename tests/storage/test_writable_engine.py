@@ -38,8 +38,8 @@ from kafkafs.storage.format.files.names import METADATA_TOPIC
 from kafkafs.storage.format.records.record_columns import RecordColumns
 from kafkafs.storage.io.durable import replaced
 from kafkafs.storage.log.append.writer import LogWriter
+from kafkafs.storage.log_dirs.background_tasks import NOT_MAINTAINED
 from kafkafs.storage.log_dirs.engine import Engine
-from kafkafs.storage.log_dirs.upkeep import NOT_MAINTAINED
 from kafkafs.storage.log_manager import LogManager
 from tests import answers
 from tests.faults import FailingCalls

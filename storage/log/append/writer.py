@@ -474,13 +474,13 @@ class LogWriter:
     @contextmanager
     def ingesting(self) -> Iterator[IngestTarget]:
         """Ingests segments at the log's end; see `IngestTarget`. Nothing else changes the log
-        meanwhile; readers do not wait. Call `settle` after leaving this and any other log's
+        meanwhile; readers do not wait. Call `run_deferred` after leaving this and any other log's
         block."""
         with self._lock:
             self._health.check()
             yield IngestTarget(self._log, self._noting)
 
-    def settle(self) -> None:
+    def run_deferred(self) -> None:
         """Reports failures after `ingesting`. A directory that goes offline takes all its logs with
         it and waits for each of them, so the caller must not hold one."""
         self._deferred.run()

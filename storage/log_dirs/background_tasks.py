@@ -72,7 +72,7 @@ class BackgroundTasks:
         self._dirs.for_each_log(retain)
         return done
 
-    def settle_deletions(self, keys: AbstractSet[TopicPartition]) -> set[TopicPartition]:
+    def finish_deletions(self, keys: AbstractSet[TopicPartition]) -> set[TopicPartition]:
         """Checkpoints the start offsets of these logs, and deletes the segments below. Returns the
         logs that are being cleaned, whose segments must be deleted later."""
         left: set[TopicPartition] = set()
