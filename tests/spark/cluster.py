@@ -1,9 +1,9 @@
-"""A standalone cluster of Spark: a master and workers, each a process of its own on the loopback
-interface, and drivers that `spark-submit` starts, as users start them. Each worker has an address
-of its own: to Spark they are machines, and a speculative attempt runs on another than the first.
+"""Runs a standalone Spark cluster: a master and workers, each a separate process on the loopback
+interface, and drivers that `spark-submit` starts, as users start them. Each worker has its own
+address: to Spark it is a separate machine, and a speculative attempt runs on another worker.
 
-Nothing outlives the process that started it. The kernel kills master, workers and drivers with it;
-an executor ends when its worker has gone, and its Python processes when the executor has.
+No process outlives the one that started it. The kernel kills master, workers and drivers with it;
+an executor exits after its worker, and its Python processes exit after the executor.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ START_SECONDS = 90
 STOP_SECONDS = 60
 LOOPBACK = "127.0.0.1"
 
-#: What starts a JVM fast; it matters more here than what it reaches after a minute.
+#: Options for fast JVM startup, which matters more here than peak performance.
 JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
 CONFIGURATION = {
     "spark.cores.max": "2",
@@ -42,7 +42,7 @@ CONFIGURATION = {
     "spark.executor.defaultJavaOptions": JVM,
     "spark.executor.memory": "512m",
     "spark.log.level": "WARN",
-    # Little is on the way between processes: what reads and what writes are at work together.
+    # Small buffers between processes, so that reader and writer work at the same time.
     "spark.buffer.size": "256",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "500",
     "spark.sql.session.timeZone": "UTC",
@@ -52,11 +52,11 @@ CONFIGURATION = {
 
 
 class ClusterError(Exception):
-    """A process of the cluster did not start, or a driver failed; the text ends with its log."""
+    """A process did not start, or a driver failed; the message ends with the tail of its log."""
 
 
 class Driver:
-    """A driver that runs: the JVM of `spark-submit` and the Python program in it, one group."""
+    """A running driver: the JVM of `spark-submit` and its Python program, one process group."""
 
     def __init__(self, process: subprocess.Popen[bytes], output: Path) -> None:
         self._process = process
@@ -67,7 +67,7 @@ class Driver:
         return self._process.poll() is None
 
     def finish(self, seconds: float = 240) -> str:
-        """Waits for the end. What was printed; ClusterError when it failed or takes longer."""
+        """Waits for the driver; returns its output. Raises ClusterError on failure or timeout."""
         try:
             status = self._process.wait(seconds)
         except subprocess.TimeoutExpired:
@@ -78,7 +78,7 @@ class Driver:
         return self.output.read_text(errors="replace")
 
     def kill(self) -> None:
-        """SIGKILL for the whole group, if it still runs: as when its machine is switched off."""
+        """Sends SIGKILL to the whole group, if it still runs, as if its machine lost power."""
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait(STOP_SECONDS)
@@ -95,7 +95,7 @@ class Cluster:
         self.master = ""
 
     def start(self) -> None:
-        """Returns when the workers have registered."""
+        """Starts all processes; returns when the workers have registered."""
         (self._directory / "conf").mkdir(parents=True)
         log = self._start_daemon("master", "--host", LOOPBACK, "--port", "0")
         address = r"Starting Spark master at (spark://\S+)"
@@ -109,7 +109,7 @@ class Cluster:
         _found(lambda: log.read_text().count(registered) == self._count or None, log)
 
     def close(self) -> None:
-        """Ends whatever runs, and waits until all of it has ended."""
+        """Kills all running processes and waits until they have exited."""
         running = [pid for daemon in self._daemons for pid in descendants(daemon.pid)]
         for driver in self._drivers:
             driver.kill()
@@ -125,7 +125,7 @@ class Cluster:
         options: Sequence[str] = (),
         environment: Mapping[str, str] | None = None,
     ) -> Driver:
-        """`spark-submit OPTIONS PROGRAM ARGUMENTS`. The driver sees the packages of this tree."""
+        """Runs `spark-submit OPTIONS PROGRAM ARGUMENTS`; the driver imports from this tree."""
         settings = [part for pair in CONFIGURATION.items() for part in ("--conf", "=".join(pair))]
         output = self._directory / f"driver-{len(self._drivers)}.log"
         command = [str(SPARK_HOME / "bin" / "spark-submit"), "--master", self.master, *settings]
@@ -144,7 +144,7 @@ class Cluster:
         return self._drivers[-1]
 
     def executors(self) -> list[int]:
-        """The JVMs in which tasks run now."""
+        """Returns the process ids of the executor JVMs."""
         return [
             pid
             for daemon in self._daemons
@@ -153,7 +153,7 @@ class Cluster:
         ]
 
     def _start_daemon(self, name: str, *arguments: str) -> Path:
-        """Starts a master or a worker. Its log."""
+        """Starts a master or a worker; returns the path of its log."""
         log = self._directory / f"{name}.log"
         kind = name.split("-")[0]
         main = f"org.apache.spark.deploy.{kind}.{kind.title()}"
@@ -168,14 +168,14 @@ class Cluster:
         environment: Mapping[str, str],
         start_new_session: bool = False,
     ) -> subprocess.Popen[bytes]:
-        """Spark's scripts end in `exec`, so the process that is killed with us is the JVM."""
+        """Starts a command. Spark's scripts end in `exec`, so the killed process is the JVM."""
         spark = {
             "SPARK_CONF_DIR": str(self._directory / "conf"),
             "SPARK_DAEMON_JAVA_OPTS": f"{JVM} -Dspark.master.rest.enabled=false",
             "SPARK_DAEMON_MEMORY": "192m",
             "SPARK_HOME": str(SPARK_HOME),
             "SPARK_LOCAL_DIRS": str(self._directory / "local"),
-            "SPARK_LOCAL_IP": LOOPBACK,  # also where a web UI listens
+            "SPARK_LOCAL_IP": LOOPBACK,  # also the address of web UIs
         }
         with output.open("wb") as log:
             return subprocess.Popen(
@@ -190,7 +190,7 @@ class Cluster:
 
 
 def descendants(pid: int) -> Iterator[int]:
-    """The children of a process, and theirs."""
+    """Yields all descendants of a process."""
     parents = {int(path.name): parent(int(path.name)) for path in Path("/proc").glob("[0-9]*")}
     found = [pid]
     for each in found:
@@ -199,23 +199,23 @@ def descendants(pid: int) -> Iterator[int]:
 
 
 def parent(pid: int) -> int:
-    """0 for a process that has gone."""
+    """Returns the parent's process id, 0 if the process has exited."""
     state, *numbers = _state(pid)
     return int(numbers[0]) if state != b"Z" else 0
 
 
 def is_alive(pid: int) -> bool:
-    """Whether it runs; one that is dead and was not waited for does not."""
+    """Returns whether a process is running; a zombie is not."""
     return _state(pid)[0] != b"Z"
 
 
 def _state(pid: int) -> list[bytes]:
-    """State, parent and more of `/proc/PID/stat`; one that has gone is as one that is dead."""
+    """Returns state, parent and more of `/proc/PID/stat`; an exited process counts as a zombie."""
     return _read(pid, "stat").rpartition(b")")[2].split() or [b"Z"]
 
 
 def has_open(pid: int, suffix: str) -> bool:
-    """Whether the process has a file open whose name ends so."""
+    """Returns whether the process has a file open whose name ends with `suffix`."""
     for descriptor in Path(f"/proc/{pid}/fd").glob("*"):
         with suppress(OSError):
             if os.readlink(descriptor).endswith(suffix):
@@ -224,7 +224,7 @@ def has_open(pid: int, suffix: str) -> bool:
 
 
 def wait_until(is_so: Callable[[], object], otherwise: str, seconds: float = 240) -> None:
-    """AssertionError when it does not become true."""
+    """Waits until `is_so()` is true. Raises AssertionError after `seconds`."""
     give_up = time.monotonic() + seconds
     while not is_so():
         assert time.monotonic() < give_up, otherwise
@@ -232,11 +232,11 @@ def wait_until(is_so: Callable[[], object], otherwise: str, seconds: float = 240
 
 
 def _found(find: Callable[[], T | None], log: Path) -> T:
-    """What `find` finds, once that is not None."""
+    """Returns the result of `find` once it is not None; raises ClusterError on timeout."""
     give_up = time.monotonic() + START_SECONDS
     while (found := find()) is None:
         if time.monotonic() > give_up:
-            raise ClusterError(f"not there after {START_SECONDS} s: {_tail(log)}")
+            raise ClusterError(f"not started after {START_SECONDS} s: {_tail(log)}")
         time.sleep(0.05)
     return found
 

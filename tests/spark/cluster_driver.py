@@ -1,11 +1,11 @@
-"""What the tests of a cluster submit: `cluster_driver.py JOBS`, a JSON file with a list of jobs.
+"""The driver that cluster tests submit: `cluster_driver.py JOBS`, a JSON file with a list of jobs.
 
-A read has `path` and `options` of the source, and the Arrow file `target` for the `columns` that
-are to be seen of it. A write has `path` and `options` of the sink, and writes the numbers `below`,
-half of them by each of two tasks: number N as a value of 10,000 bytes, to partition N % 2.
+A read has `path` and `options` of the source, and writes the `columns` to the Arrow file `target`.
+A write has `path` and `options` of the sink, and writes the numbers below `below` in two tasks,
+half of them each: number N as a value of 10,000 bytes, to partition N % 2.
 
-With `hold`, a directory, each task stops at its value `stop`: it leaves a file TASK.ATTEMPT there
-that says which process it runs under, and goes on when the file `go` or `go.TASK.ATTEMPT` appears.
+With `hold`, a directory, each task stops at its value number `stop`: it writes its parent's process
+id to the file TASK.ATTEMPT there, and continues when `go` or `go.TASK.ATTEMPT` appears.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ HELD_SECONDS = 300
 
 
 def held(directory: str, stop: int) -> Callable[[bytes], bool]:
-    """Takes every value, that at `stop` when it may. Such a function needs no pandas."""
+    """Returns a filter that accepts every value, but waits at number `stop`; needs no pandas."""
     passed = iter(range(stop + 1))
 
     def take(value: bytes) -> bool:
@@ -47,7 +47,7 @@ def held(directory: str, stop: int) -> Callable[[bytes], bool]:
         give_up = time.monotonic() + HELD_SECONDS
         while not any(Path(directory, go).exists() for go in ("go", f"go.{name}")):
             if time.monotonic() > give_up:
-                raise TimeoutError(f"nobody said go in {directory}")
+                raise TimeoutError(f"no file go* appeared in {directory}")
             time.sleep(0.05)
 
     return take

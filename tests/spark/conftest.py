@@ -1,4 +1,4 @@
-"""One Spark session with two threads for all tests that need one: it takes ten seconds to start."""
+"""One Spark session with two threads, shared by all tests because it starts in ten seconds."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CONFIGURATION = {
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """A session that knows the format; its JVM ends with the tests."""
+    """A session with the format registered; its JVM exits after the tests."""
     scratch = tmp_path_factory.mktemp("spark")
     os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = SparkSession.builder.master("local[2]").appName("tests")

@@ -1,4 +1,4 @@
-"""The rows that a read of a corpus must yield, from Kafka's own answers about it."""
+"""The rows that a read of a corpus must return, derived from Kafka's recorded answers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _TYPES = {"NoTimestampType": -1, "CreateTime": 0, "LogAppendTime": 1}
 
 
 def rows_of_kafka(corpus: str, isolation: str) -> Iterator[dict[str, object]]:
-    """The rows of all topics but Kafka's own, in order; timestamps in microseconds since 1970."""
+    """Yields the rows of all topics except internal ones, in order; timestamps in µs since 1970."""
     for topic, partition in answers.partitions_with_records(corpus):
         if topic.startswith("__"):
             continue

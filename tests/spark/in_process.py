@@ -1,4 +1,4 @@
-"""Jobs without a Spark session: their units are done one after the other in this process."""
+"""Runs jobs without a Spark session: their units run one after another in this process."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from pyspark.sql import SparkSession
 
 from kafkafs.spark.jobs import export, import_
 
-#: What jobs take in the place of a session.
+#: Passed to jobs instead of a session.
 NO_SESSION = cast("SparkSession", None)
 
 
 @pytest.fixture
 def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`jobs.export` and `jobs.import_` can be called with NO_SESSION."""
+    """Lets `jobs.export` and `jobs.import_` be called with NO_SESSION."""
     for job in (export, import_):
         monkeypatch.setitem(job.__globals__, "run", _run)
 
@@ -25,6 +25,6 @@ def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
 def _run(
     spark: SparkSession, what: str, units: Sequence[Any], work: Callable[[Any], Any], *rest: object
 ) -> list[Any]:
-    """As `tasks.run`; work and units travel as they do to a worker."""
+    """Replaces `tasks.run`; work and units are pickled as for a worker."""
     work = pickle.loads(pickle.dumps(work))
     return [work(unit) for unit in pickle.loads(pickle.dumps(units))]

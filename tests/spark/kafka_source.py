@@ -1,6 +1,6 @@
-"""Spark's own Kafka source: its jars, fetched once, for the session that compares it with ours.
+"""Provides the jars of Spark's own Kafka source, downloaded once, for comparing it with ours.
 
-`python -m tests.spark.kafka_source` fetches them ahead of a test run.
+`python -m tests.spark.kafka_source` downloads them ahead of a test run.
 """
 
 from __future__ import annotations
@@ -9,13 +9,12 @@ from pathlib import Path
 
 from tests.broker.kafka import cache, copy_dependencies, provide
 
-#: The newest that is published; it runs in the PySpark of the tests (4.0.0 is no longer able to do
-#: streams there).
+#: The newest published version. It runs in the PySpark of the tests, where streams of 4.0.0 fail.
 VERSION = "4.2.0"
 
 
 def jars() -> str:
-    """What `spark.jars` is to be, fetched if it is not there."""
+    """Returns the value for `spark.jars`; downloads missing jars."""
     home = cache() / f"spark-kafka-{VERSION}"
     if not home.is_dir():
         provide(home, _download)

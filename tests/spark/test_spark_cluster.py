@@ -1,4 +1,4 @@
-"""The format on a standalone cluster: records as Kafka gave them, whatever is killed meanwhile."""
+"""Tests of the format on a standalone cluster: correct records whatever process is killed."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 Corpus = Callable[[str], Path]
 
 PROGRAM = Path(__file__).with_name("cluster_driver.py")
-#: kafkafs is installed on the workers: where they look for packages, it is.
+#: As if kafkafs were installed on the workers: it is on their path.
 INSTALLED = ("--conf", f"spark.executorEnv.PYTHONPATH={ROOT}")
 MICROSECONDS = [
     *("key", "value", "topic", "partition", "offset"),
@@ -46,7 +46,7 @@ CHECKSUMS = ["partition", "offset", "crc32(value) AS checksum"]
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Two workers."""
+    """A cluster of two workers."""
     made = Cluster(tmp_path_factory.mktemp("standalone") / "cluster")
     try:
         made.start()
@@ -90,7 +90,7 @@ def rows(target: Path) -> list[dict[str, Any]]:
 
 @pytest.fixture
 def large(tmp_path: Path) -> Path:
-    """Two partitions of 20 MB: more than is on the way between a task's processes."""
+    """Two partitions of 20 MB, more than the buffers between a task's processes hold."""
     directory = tmp_path / "large"
     for partition in range(2):
         batches = []
@@ -104,7 +104,7 @@ def large(tmp_path: Path) -> Path:
 
 
 def checksums() -> list[dict[str, int]]:
-    """What is to be seen of `large`."""
+    """Returns the expected rows of `large`."""
     return [
         {
             "partition": partition,
@@ -118,8 +118,7 @@ def checksums() -> list[dict[str, int]]:
 
 @dataclass(frozen=True)
 class Held:
-    """An attempt at a task that stands still. `daemon`: the Python process that forks those that do
-    its work."""
+    """A task attempt that is waiting. `daemon` is the Python process that forks its workers."""
 
     daemon: int
 
@@ -128,21 +127,21 @@ class Held:
         return parent(self.daemon)
 
     def has_open(self, suffix: str) -> list[int]:
-        """Which of its Python processes have a file open whose name ends so."""
+        """Returns its Python processes with an open file whose name ends with `suffix`."""
         processes = [int(path.name) for path in Path("/proc").glob("[0-9]*")]
         return [pid for pid in processes if parent(pid) == self.daemon and has_open(pid, suffix)]
 
 
 def held(directory: Path, *names: str) -> list[Held]:
-    """The attempts `TASK.ATTEMPT`, once they stand still."""
+    """Returns the attempts `TASK.ATTEMPT` once they all wait."""
     files = [directory / name for name in names]
     wait_until(lambda: all(file.exists() for file in files), f"not all of {names} in {directory}")
     return [Held(int(file.read_text())) for file in files]
 
 
 def kill_both(directory: Path, suffix: str) -> None:
-    """A Python process of one task, the executor of the other, while they have such a file open;
-    what is done once more goes on."""
+    """Kills a Python process of one task and the executor of the other while both have such a file
+    open; their second attempts continue."""
     one, other = held(directory, "0.0", "1.0")
     assert one.executor != other.executor
     for attempt in (one, other):
@@ -154,7 +153,7 @@ def kill_both(directory: Path, suffix: str) -> None:
 
 
 def kill_driver(cluster: Cluster, driver: Driver) -> None:
-    """Its executors end, too."""
+    """Kills the driver; its executors exit, too."""
     assert driver.is_running
     driver.kill()
     wait_until(lambda: not cluster.executors(), "executors outlive their driver")
@@ -163,8 +162,8 @@ def kill_driver(cluster: Cluster, driver: Driver) -> None:
 def test_processes_that_are_killed_while_they_read(
     cluster: Cluster, large: Path, tmp_path: Path
 ) -> None:
-    """Their tasks are done once more; nothing is left of a driver, neither a process nor a change
-    in the directory."""
+    """Their tasks are retried; a killed driver leaves neither processes nor changes in the
+    directory."""
     before = fingerprint(large)
     first, second = tmp_path / "first", tmp_path / "second"
     target = tmp_path / "target"
@@ -181,13 +180,13 @@ def test_processes_that_are_killed_while_they_read(
     assert fingerprint(large) == before
 
 
-NUMBERS = 6000  # 30 MB for each of two tasks, of which half is staged when they are held
+NUMBERS = 6000  # 30 MB for each of two tasks, half of it staged when they wait
 MIDDLE = 2500
 
 
 @pytest.fixture
 def written(tmp_path: Path) -> Path:
-    """An empty topic of two partitions."""
+    """A log directory with an empty topic of two partitions."""
     directory = tmp_path / "log" / "dir"
     directory.mkdir(parents=True)
     with LogManager([str(directory)]) as engine:
@@ -196,7 +195,7 @@ def written(tmp_path: Path) -> Path:
 
 
 def numbers_in(log_dir: Path, partition: int) -> list[int]:
-    """What a write of numbers has put there, in order."""
+    """Returns the numbers that a write has put into a partition, in order."""
     with kafkafs.open(str(log_dir)) as opened:
         values = opened["t", partition].scan(columns=["value"]).read_all()["value"]
     return [int(value.as_py().rstrip(b".")) for value in values]
@@ -205,7 +204,7 @@ def numbers_in(log_dir: Path, partition: int) -> list[int]:
 def test_processes_that_are_killed_while_they_write(
     cluster: Cluster, written: Path, tmp_path: Path
 ) -> None:
-    """Every record is written once; of a driver that is killed nothing is in the log directory."""
+    """Every record is written once; a killed driver leaves nothing in the log directory."""
     first, second = tmp_path / "first", tmp_path / "second"
     job = write_job(written, NUMBERS)
     jobs = [holding(job, first, MIDDLE), holding(job, second, MIDDLE)]
@@ -231,7 +230,7 @@ SPECULATING = (
 def test_a_second_attempt_beside_one_that_stands_still(
     cluster: Cluster, written: Path, tmp_path: Path
 ) -> None:
-    """The one that comes to its end counts, and nothing is left of the other."""
+    """The attempt that finishes is committed, and nothing is left of the other."""
     job = holding(write_job(written, NUMBERS), tmp_path / "held", MIDDLE)
     for name in ("go.0.0", "go.1.1"):
         (tmp_path / "held" / name).touch()
@@ -249,7 +248,7 @@ def test_a_second_attempt_beside_one_that_stands_still(
 
 @pytest.fixture
 def keyed(tmp_path: Path) -> Path:
-    """A partition of 48 MB, which is cut into pieces, and one that is not."""
+    """A partition of 48 MB, which is cut into pieces, and one that is not cut."""
     directory = tmp_path / "keyed" / "log"
     directory.mkdir(parents=True)
     settings = {"cleanup.policy": "compact", "segment.bytes": str(16 << 20)}
@@ -267,7 +266,7 @@ def keyed(tmp_path: Path) -> Path:
 
 
 def do_job(cluster: Cluster, *arguments: object) -> list[dict[str, Any]]:
-    """A job as the README starts one; its report."""
+    """Runs a job as in the README; returns its report."""
     words = ["spark", *map(str, arguments), "--json"]
     printed = cluster.submit(ROOT / "kafkafs" / "__main__.py", *words, options=INSTALLED).finish()
     return [json.loads(line) for line in printed.splitlines() if line.startswith("{")]
@@ -287,7 +286,7 @@ def records_in(directory: Path) -> list[dict[str, Any]]:
 
 
 def test_jobs_that_write(cluster: Cluster, keyed: Path, tmp_path: Path) -> None:
-    """Compaction leaves the bytes that the cleaner leaves; what was exported is imported."""
+    """Compaction produces the same bytes as the cleaner; an export can be imported."""
     alone = tmp_path / "alone" / "log"
     shutil.copytree(keyed, alone)
     compact = [sys.executable, "-m", "kafkafs", "compact", "--force", str(alone)]
@@ -307,7 +306,7 @@ def test_jobs_that_write(cluster: Cluster, keyed: Path, tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def bare_python(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A Python that has everything that kafkafs needs, but not kafkafs."""
+    """A Python with all dependencies of kafkafs, but without kafkafs."""
     home = tmp_path_factory.mktemp("bare") / "venv"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", home], check=True)
     (packages,) = home.glob("lib/python*/site-packages")
@@ -323,7 +322,7 @@ def bare_python(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="module")
 def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What `pip install --target` leaves of kafkafs itself, packed."""
+    """An archive of kafkafs as `pip install --target` installs it, without dependencies."""
     target = tmp_path_factory.mktemp("archive") / "kafkafs-packages.tar.gz"
     pack = ["tar", "--dereference", "--exclude=__pycache__", "-czf"]
     subprocess.run([*pack, target, "-C", ROOT, "kafkafs"], check=True)
@@ -333,7 +332,7 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_every_record_as_kafka_gave_it(
     cluster: Cluster, corpus: Corpus, bare_python: str, archive: Path, tmp_path: Path
 ) -> None:
-    """The package goes to the workers in an archive, as the README says."""
+    """The workers get the package in an archive, as the README describes."""
     levels = (answers.READ_COMMITTED, answers.READ_UNCOMMITTED)
     options = {"includeHeaders": "true", "maxBytesPerPartition": "1000000"}
     jobs = [

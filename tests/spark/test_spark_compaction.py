@@ -1,7 +1,7 @@
-"""Compaction by many tasks: the bytes that the cleaner leaves, however a log is cut, and whatever
-is killed.
+"""Tests of compaction by many tasks: it produces the same bytes as the cleaner, however a log is
+cut and whatever process is killed.
 
-Most of it is done without Spark, by `in_turn`, which has the same pieces done one after the other.
+Most tests use `in_turn` instead of Spark, which runs the same pieces one after another.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ SETTINGS = {
 
 
 class Workload:
-    """What a seed makes of a topic: records with and without keys, values and headers, in all
-    codecs, in transactions that end either way or not at all, cleaned now and then."""
+    """A topic generated from a seed: records with and without keys, values and headers, in all
+    codecs, in committed, aborted and open transactions, cleaned now and then."""
 
     def __init__(self, engine: LogManager, clock: SetClock, seed: int) -> None:
         self.engine = engine
@@ -124,25 +124,25 @@ class Workload:
 
 
 def write(directory: Path, seed: int, partitions: int = 1, steps: int = 120) -> SetClock:
-    """A log directory, closed in good order; its clock."""
+    """Writes a log directory with a clean shutdown; returns its clock."""
     clock = SetClock(NOW)
     settings = {name: value for name, value in SETTINGS.items() if name != "cleanup.policy"}
     with LogManager(str(directory), settings, clock) as engine:
         Workload(engine, clock, seed).run(partitions, steps)
-    clock.advance(1500)  # some horizons have come
+    clock.advance(1500)  # some delete horizons have passed
     return clock
 
 
 def by_the_cleaner(
     directory: Path, clock: SetClock, settings: Mapping[str, str] = SETTINGS
 ) -> dict[tuple[str, int], CompactedLog]:
-    """What `kafkafs compact --force` does."""
+    """Compacts the directory as `kafkafs compact --force` does."""
     with LogManager(str(directory), settings, clock) as engine:
         return {(each.topic, each.partition): each for each in compacted(engine, Selection())}
 
 
 def compacted(engine: LogManager, selection: Selection) -> list[CompactedLog]:
-    """Compacts logs as the cleaner does; those that changed."""
+    """Compacts logs as the cleaner does; returns the logs that changed."""
     found = []
     for row in compact(engine, Compact(selection, force=True)):
         assert isinstance(row, CompactedLog), row
@@ -151,7 +151,7 @@ def compacted(engine: LogManager, selection: Selection) -> list[CompactedLog]:
 
 
 def reports_alike(report: Report, found: Mapping[tuple[str, int], CompactedLog]) -> bool:
-    """Whether a report says what the cleaner says."""
+    """Returns whether a report agrees with the cleaner's results."""
     ours = [
         (
             (row["topic"], row["partition"]),
@@ -177,7 +177,7 @@ def in_turn(
     work: Callable[[Any], Any],
     size: Callable[[Any], int] | None = None,
 ) -> list[Any]:
-    """What Spark does, without it: everything is pickled on its way."""
+    """Runs the units in this process, pickling units and results as Spark does."""
     work = pickle.loads(pickle.dumps(work))
     return [pickle.loads(pickle.dumps(work(pickle.loads(pickle.dumps(u))))) for u in units]
 
@@ -197,8 +197,8 @@ def by_tasks(
 
 
 def content(directory: Path) -> dict[str, tuple[bytes, int]]:
-    """All files below, with their bytes and, of segments, when they were written. Partitions are in
-    checkpoints in the order in which they came to them; here in that of their names."""
+    """Returns all files below, with their bytes and, for segments, modification times. The lines of
+    checkpoints are sorted, because their order depends on when partitions were added."""
     found = {}
     for path in sorted(directory.rglob("*")):
         if path.is_file() and ".deleted" not in path.name:
@@ -211,7 +211,7 @@ def content(directory: Path) -> dict[str, tuple[bytes, int]]:
 
 
 def check(directory: Path) -> None:
-    """It verifies, and nothing is left beside it."""
+    """Verifies the directory, and that nothing is left next to it."""
     with LogManager(str(directory), SETTINGS, SetClock(NOW)) as engine:
         verifier = Verifier(engine)
         for key in engine.writers():
@@ -221,14 +221,14 @@ def check(directory: Path) -> None:
 
 @pytest.fixture(autouse=True)
 def unsynced() -> Iterator[None]:
-    """Nobody cuts the power here."""
+    """Disables fsync, because these tests simulate no power failure."""
     with replaced(Unsynced()):
         yield
 
 
 @pytest.fixture
 def cut_small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small logs in many ranges, runs and slices."""
+    """Cuts small logs into many ranges, runs and slices."""
     monkeypatch.setattr(compaction_job, "_LEAST_RANGE_BYTES", 700)
     monkeypatch.setattr(compaction_job, "_RANGES_A_PROCESSOR", 1 << 20)
     monkeypatch.setattr(split_plan, "_SLICE_KEYS", 50)
@@ -237,7 +237,7 @@ def cut_small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def records(directory: Path) -> dict[tuple[str, int, Isolation], list[Any]]:
-    """All records of all partitions, as both isolations show them."""
+    """Returns all records of all partitions at both isolation levels."""
     engine = Engine(str(directory), SETTINGS)
     found: dict[tuple[str, int, Isolation], list[Any]] = {}
     for topic, numbers in engine.topics().items():
@@ -253,7 +253,7 @@ def records(directory: Path) -> dict[tuple[str, int, Isolation], list[Any]]:
 
 @contextmanager
 def copies(tmp_path: Path, directory: Path) -> Iterator[tuple[Path, Path]]:
-    """Two copies of a log directory, with the same times."""
+    """Yields two copies of a log directory with the same modification times."""
     made = tmp_path / "one" / "log", tmp_path / "two" / "log"
     for each in made:
         shutil.rmtree(each.parent, ignore_errors=True)
@@ -297,7 +297,7 @@ def test_a_partition_is_cut_where_processors_would_wait(
     partitions: int,
     is_cut: bool,
 ) -> None:
-    """There are three."""
+    """There are three processors."""
     monkeypatch.setattr(pieces, "LEAST_BYTES", 0)
     clock = write(tmp_path / "log", 2, partitions=partitions, steps=60)
     report = by_tasks(tmp_path / "log", clock, split_bytes=None)
@@ -310,8 +310,8 @@ def test_a_partition_is_cut_where_processors_would_wait(
 def test_what_brokers_wrote(
     corpus: Callable[[str], Path], tmp_path: Path, cut_small: None, split_bytes: int
 ) -> None:
-    """Topics of all codecs, magics and kinds of transactions, by the settings in their cluster's
-    metadata."""
+    """Compacts topics with all codecs, magics and kinds of transactions, by the configs in their
+    cluster's metadata."""
     name = "compact-before"
     clock = SetClock(PASSES_MS[name])
     with copies(tmp_path, corpus(name)) as (ours, theirs):
@@ -407,7 +407,7 @@ def test_an_exchange_that_fails_leaves_a_log_that_can_be_cleaned(
 
 
 def is_told(work: Callable[[], Report]) -> bool:
-    """Whether the report says that something is wrong; or the directory failed altogether."""
+    """Returns whether the report has an error, or the directory failed altogether."""
     try:
         return work().exit_code == 1
     except (LogDirError, OSError):
@@ -418,7 +418,7 @@ def is_told(work: Callable[[], Report]) -> bool:
 
 
 class KilledAtRename(Unsynced):
-    """The process ends at a rename or a move into a partition."""
+    """Kills the process at a rename within or a move into a partition."""
 
     def __init__(self, at: int) -> None:
         self.left = at
@@ -443,7 +443,7 @@ def kill() -> None:
 
 
 def killed(work: Callable[[], object]) -> None:
-    """Does `work` in a process of its own, which must not come to its end."""
+    """Runs `work` in a child process, which must be killed before it finishes."""
     pid = os.fork()
     if pid == 0:
         try:
@@ -456,7 +456,7 @@ def killed(work: Callable[[], object]) -> None:
 
 
 def killed_in(step: str, done: int) -> Callable[..., list[Any]]:
-    """Does units in turn until so many of a step are done."""
+    """Returns a runner that is killed after `done` units of a step."""
 
     def run(what: str, units: Sequence[Any], work: Callable[[Any], Any], size: Any = None) -> Any:
         if what.endswith(step):
@@ -474,7 +474,7 @@ def killed_in(step: str, done: int) -> Callable[..., list[Any]]:
 def test_a_driver_that_is_killed_has_changed_nothing(
     tmp_path: Path, cut_small: None, step: str, done: int
 ) -> None:
-    """And the next one goes on with what was learned and decided."""
+    """The next driver reuses the finished offset maps and decisions."""
     clock = write(tmp_path / "log", 7)
     with copies(tmp_path, tmp_path / "log") as (ours, theirs):
         by_the_cleaner(theirs, clock)
@@ -498,7 +498,7 @@ def test_a_driver_that_is_killed_has_changed_nothing(
 
 
 def finished(place: Path) -> dict[str, int]:
-    """The files of finished pieces, and when they were made."""
+    """Returns the files of finished pieces and their modification times."""
     found = [*place.glob(".*/*/*.keys"), *place.glob(".*/*/*.newest")]
     return {path.name: path.stat().st_mtime_ns for path in found}
 
@@ -508,7 +508,7 @@ def finished(place: Path) -> dict[str, int]:
 def test_a_driver_that_is_killed_in_an_exchange_leaves_whole_segments(
     tmp_path: Path, cut_small: None, at: int
 ) -> None:
-    """Old ones or new ones: what the cleaner leaves that is killed there."""
+    """Segments are old or new ones, as after the cleaner is killed there."""
     clock = write(tmp_path / "log", 8)
     with copies(tmp_path, tmp_path / "log") as (ours, theirs):
         by_the_cleaner(theirs, clock)
@@ -532,8 +532,8 @@ def test_a_driver_that_is_killed_in_an_exchange_leaves_whole_segments(
 
 @pytest.mark.spark
 def test_spark_does_the_same_after_a_worker_was_killed(spark: SparkSession, tmp_path: Path) -> None:
-    """Small and large partitions, in one job; with two threads of one machine it fails when a
-    worker does."""
+    """Compacts small and large partitions in one job, which fails in local mode if a worker
+    does."""
     clock = write(tmp_path / "log", 5, partitions=3, steps=60)
     smallest = min(sizes(tmp_path / "log").values())
     flag = tmp_path / "was-killed"
@@ -562,7 +562,7 @@ def test_spark_does_the_same_after_a_worker_was_killed(spark: SparkSession, tmp_
 
 
 def sizes(directory: Path) -> dict[str, int]:
-    """Bytes of the rolled segments of each partition."""
+    """Returns the bytes in rolled segments of each partition."""
     return {
         each.name: sum(path.stat().st_size for path in sorted(each.glob("*.log"))[:-1])
         for each in directory.glob(f"{TOPIC}-*")

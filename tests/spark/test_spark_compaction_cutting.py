@@ -1,4 +1,4 @@
-"""Which partitions are cut into pieces."""
+"""Tests which partitions compaction cuts into pieces."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ GIB = 1 << 30
         ([LEAST_BYTES], 2, 0),  # too small
         ([LEAST_BYTES + 1], 2, 1),  # the other processor would wait
         ([LEAST_BYTES + 1], 1, 0),  # there is no other
-        ([GIB] * 2, 2, 0),  # one for each
+        ([GIB] * 2, 2, 0),  # one for each processor
         ([GIB] * 8, 2, 0),
-        ([GIB] * 9, 2, 0),  # one more keeps one waiting, for less than pieces would take
+        ([GIB] * 9, 2, 0),  # the ninth keeps one waiting, for less than cutting would cost
         ([1000 * GIB] * 10, 1000, 10),
         ([100 * GIB, *[GIB] * 8], 4, 1),  # only the one that stands out
     ],
@@ -38,14 +38,14 @@ def test_those_that_would_keep_processors_waiting(
     ("offsets", "parts", "found"), [(24_000_000, 4, 8), (24_000_000, 5, 5), (10, 4, 4), (10, 0, 1)]
 )
 def test_parts_that_fit_into_memory_are_a_multiple(offsets: int, parts: int, found: int) -> None:
-    """As many as there are processors for have something to do until the end."""
+    """All processors have work until the end."""
     assert Shape.of(offsets, 1 << 20, 128 << 20, parts).parts == found
 
 
 @given(st.lists(st.integers(1, 5), max_size=6), st.integers(1, 4))
 def test_it_takes_no_longer_than_cutting_none_or_all(counts: list[int], processors: int) -> None:
-    """Whole ones handed out in the best way there is; the largest first takes a third more at
-    most."""
+    """Compared with the best distribution of whole partitions, of which largest-first takes at most
+    4/3."""
     sizes = sorted((count * GIB for count in counts), reverse=True)
     cut = how_many_to_cut(sizes, processors)
     taken = in_pieces(sizes[:cut], processors) + best(sizes[cut:], processors)
@@ -60,7 +60,7 @@ def in_pieces(sizes: list[int], processors: int) -> float:
 
 
 def best(sizes: list[int], processors: int) -> int:
-    """The least time in which whole ones can be done, by trying all ways."""
+    """Returns the shortest time for whole partitions, by trying all distributions."""
     return min(
         max(
             (sum(s for s, at in zip(sizes, ways, strict=True) if at == p) for p in set(ways)),

@@ -1,4 +1,4 @@
-"""What a write or a job makes is never made in a log directory: no broker would open it then."""
+"""Tests that writes and jobs put no output in a log directory: no broker would open it then."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NO_BROKER = "would be in the log directory .*, which no broker opens then"
 
 
 def test_places_in_log_directories(corpus: Corpus, tmp_path: Path) -> None:
-    """In one of those at hand or in another, however it is named; beside them all is well."""
+    """Output in any log directory, however it is named, is rejected; next to it, accepted."""
     log_dir = corpus("kafka43-clean")
     plain = tmp_path / "without-meta"
     plain.mkdir()
@@ -39,13 +39,13 @@ def test_places_in_log_directories(corpus: Corpus, tmp_path: Path) -> None:
 
 
 class _Driver:
-    """Enough of a session for a job that must fail before it runs anything."""
+    """Enough of a session for a job that must fail before it runs a task."""
 
     sparkContext = SimpleNamespace(defaultParallelism=2)  # noqa: N815
 
 
 SESSION = cast("SparkSession", _Driver())
-#: Each job by where it reads from.
+#: Each job, called with the path to read and the path of its output.
 JOBS: dict[str, Callable[[str, str], object]] = {
     "verify": lambda path, out: jobs.verify(SESSION, path),
     "stats": lambda path, out: jobs.stats(SESSION, path),
@@ -62,7 +62,7 @@ JOBS: dict[str, Callable[[str, str], object]] = {
 def test_jobs_name_a_path_that_is_missing_or_a_url(
     job: Callable[[str, str], object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And make nothing, neither there nor where the output would be."""
+    """Jobs create nothing, neither there nor at the output path."""
     monkeypatch.chdir(tmp_path)
     with pytest.raises(LogDirError, match=f"{tmp_path}/missing: no such directory"):
         job(f"{tmp_path}/missing", f"{tmp_path}/out")
@@ -75,7 +75,7 @@ def test_jobs_name_a_path_that_is_missing_or_a_url(
 def test_spark_refuses_urls(
     spark: SparkSession, writable_corpus: Corpus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """To read, to write and to stage, in batches and streams, alone and among paths."""
+    """URLs to read, write and stage are rejected, in batches and streams, alone and among paths."""
     log_dir = writable_corpus("kafka43-clean")
     monkeypatch.chdir(log_dir.parent)
     before = sorted(log_dir.parent.rglob("*"))

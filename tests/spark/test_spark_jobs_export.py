@@ -1,4 +1,4 @@
-"""Export: every record, whole, in files of each kind; restarts; damage."""
+"""Tests of export: every record complete in each file format; restarts; damage."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ TYPES = {"NoTimestampType": -1, "CreateTime": 0, "LogAppendTime": 1}
 
 
 def made(root: Path) -> Path:
-    """One partition with everything that a record may have."""
+    """Writes a partition with every kind of content that a record may have."""
     records = [
         SimpleRecord(TIME, None, None),
         SimpleRecord(TIME + DAY, b"", b"", [("a", None), ("a", b"\xff"), ("", b"")]),
@@ -51,7 +51,7 @@ def made(root: Path) -> Path:
 
 
 def exported(output: Path) -> dict[tuple[str, int], list[dict[str, Any]]]:
-    """The records of each partition by offset."""
+    """Returns the exported records of each partition by offset."""
     found: dict[tuple[str, int], list[dict[str, Any]]] = {}
     for path in sorted(output.glob("topic=*/date=*/[!.]*")):
         topic, date = (part.name.split("=")[1] for part in (path.parent.parent, path.parent))
@@ -102,7 +102,7 @@ def test_every_record_of_a_broker(spark: SparkSession, corpus: Corpus, tmp_path:
             assert row["timestampType"] == TYPES[each.timestamp_type]
             assert tuple((h["key"], h["value"]) for h in row["headers"]) == each.headers
     assert rows == {}
-    read = spark.read.parquet(str(tmp_path))  # what is beside the records is passed over
+    read = spark.read.parquet(str(tmp_path))  # other files are skipped
     assert read.count() == report.totals["records"]
     assert {"topic", "date"} <= set(read.columns)
 
@@ -113,7 +113,7 @@ def test_started_again_it_goes_on(spark: SparkSession, corpus: Corpus, tmp_path:
     settings: dict[str, Any] = {"topics": [("orders", None)], "format": "jsonl"}
     whole = jobs.export(spark, source, str(output), **settings)
     before = exported(output)
-    # As a kill leaves it: some ranges are not noted, one has its file, another half of it.
+    # As after a kill: some ranges have no note, one has its file, another half of it.
     (output / "_SUCCESS").unlink()
     notes = sorted((output / "_kafkafs").glob("unit-*"))
     files = []
@@ -159,7 +159,7 @@ def test_a_finished_one_goes_on_with_what_is_new(spark: SparkSession, tmp_path: 
 
 @pytest.mark.spark
 def test_a_driver_that_is_killed(spark: SparkSession, tmp_path: Path) -> None:
-    """What it had finished stays; its executor goes with it, whatever it was writing."""
+    """Finished units are kept; the executor exits with the driver, whatever it is writing."""
     source, output = tmp_path / "in", tmp_path / "out"
     batches = [
         build_batch([SimpleRecord(TIME + at, b"k", b"%d" % at)], BatchFields(base_offset=at))

@@ -1,5 +1,4 @@
-"""The notes of an export may come from anywhere: what is wrong in them is named, and nothing is
-written then."""
+"""Tests of export notes from untrusted sources: each error is named, and nothing is written."""
 
 from __future__ import annotations
 
@@ -29,7 +28,7 @@ __all__ = ["in_process"]
 
 pytestmark = pytest.mark.usefixtures("in_process")
 
-#: Where a value is in a note: names of members and numbers of elements.
+#: The path to a value in a note: names of members and indexes of elements.
 Place = tuple[str | int, ...]
 
 HOSTILE: st.SearchStrategy[Any] = st.sampled_from([
@@ -42,7 +41,7 @@ HOSTILE: st.SearchStrategy[Any] = st.sampled_from([
 
 @pytest.fixture
 def output(tmp_path: Path) -> Path:
-    """An export of two topics, one of them with a partition that is empty."""
+    """An export of two topics, one with an empty partition."""
     root = tmp_path / "a"
     ends = {
         ("t", 0): write(root / "t-0", 5, [(0, 20, 0), (3, 20, 2)]),
@@ -61,7 +60,7 @@ def note_files(output: Path) -> list[Path]:
 
 
 def places(value: Any, place: Place = ()) -> Iterator[Place]:
-    """Of all values within one."""
+    """Yields the places of all values within a value."""
     members: Any = ()
     if isinstance(value, dict):
         members = value.items()
@@ -73,7 +72,7 @@ def places(value: Any, place: Place = ()) -> Iterator[Place]:
 
 
 def change(note: Any, place: Place, how: Callable[[Any, Any], None]) -> Any:
-    """The note with a value changed: `how` gets what holds it, and its name or number there."""
+    """Returns the note with a value changed: `how` gets its container and its name or index."""
     changed = copy.deepcopy(note)
     holder = changed
     for name in place[:-1]:
@@ -109,7 +108,7 @@ def imported(output: Path) -> Path:
 )
 @given(data=st.data())
 def test_any_change_of_the_notes(output: Path, data: st.DataObject) -> None:
-    """It is refused with the file and the field, or it does no harm."""
+    """A changed note is rejected with the file and the field, or it does no harm."""
     file = data.draw(st.sampled_from(note_files(output)))
     original = file.read_text()
     note = json.loads(original)
@@ -214,7 +213,7 @@ def test_a_path_that_no_export_makes(output: Path, path: object) -> None:
 
 
 def replaced(path: Path, how: str) -> None:
-    """Something else is in the place of a file, or of the directory that it is in."""
+    """Replaces a file, or its directory, with something else."""
     outside = path.parents[3] / "outside"
     if how == "link to a directory":
         shutil.move(path.parent, outside)

@@ -1,4 +1,4 @@
-"""Import: what was exported, record for record, whatever kind of files it was in between."""
+"""Tests of import: it restores the exported records in every file format."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ Key = tuple[str, int]
 def records(
     where: Path | str, isolation: Isolation = Isolation.READ_COMMITTED
 ) -> dict[Key, list[tuple[Any, ...]]]:
-    """All that a consumer sees but for what is of the batches, damage passed over."""
+    """Returns all that a consumer sees, except properties of batches; skips damage."""
     engine = Engine(str(where))
     found: dict[Key, list[tuple[Any, ...]]] = {}
     for topic, numbers in engine.topics().items():
@@ -56,13 +56,13 @@ def records(
 
 
 def _shown(record: Record) -> tuple[Any, ...]:
-    # Format v0 has no type of timestamps; in v2 a record without one is of the producer's.
+    # Format v0 has no timestamp type; in v2 a record without a timestamp has type CreateTime.
     kind = max(record.timestamp_type, 0)
     return record.offset, record.timestamp, kind, record.key, record.value, record.headers
 
 
 def table(rows: list[tuple[int, int, int]]) -> pa.Table:
-    """Records by offset, timestamp and its type."""
+    """Returns a table of records with these offsets, timestamps and timestamp types."""
     made = [
         {
             "key": b"k",
@@ -83,7 +83,7 @@ def table(rows: list[tuple[int, int, int]]) -> pa.Table:
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD])
 def test_offsets_and_times_of_batches(codec: Codec) -> None:
-    rows = [(at, 1000 + at, 0) for at in range(100)]  # a run of its own
+    rows = [(at, 1000 + at, 0) for at in range(100)]  # a separate run
     rows += [(at, -1, 0) for at in range(200, 1000, 7)]  # gaps
     rows += [(at, 5000, 1) for at in range(1000, 1050)]  # one append
     rows += [(at, 6000 + at // 4, 1) for at in range(1050, 1090)]  # many
@@ -131,7 +131,7 @@ def test_once_and_into_what_is_there(tmp_path: Path) -> None:
     again = jobs.import_(NO_SESSION, target, str(output))
     assert (first.skipped, again.skipped) == (0, again.units)
     assert records(tmp_path / "in") == records(source)
-    # Deleted, it may come again; beside other records, not.
+    # A deleted topic may be imported again, but not into existing records.
     with LogManager(target) as engine:
         engine.delete_topic("t")
     jobs.import_(NO_SESSION, target, str(output))
@@ -150,7 +150,7 @@ def test_once_and_into_what_is_there(tmp_path: Path) -> None:
 def test_topics_that_a_cluster_does_not_know(
     tmp_path: Path, writable_corpus: Corpus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Refused before anything is staged; with `--unregistered` they are made."""
+    """Unknown topics are rejected before staging, and created with `--unregistered`."""
     output, data = tmp_path / "out", writable_corpus("kafka43-clean")
     jobs.export(NO_SESSION, str(made(tmp_path / "a")), str(output))
     before = sorted((path, path.stat().st_mtime_ns) for path in tmp_path.rglob("*"))
@@ -170,7 +170,7 @@ def test_topics_that_a_cluster_does_not_know(
 
 @pytest.mark.usefixtures("in_process")
 def test_partitions_that_a_cluster_does_not_know(tmp_path: Path, writable_corpus: Corpus) -> None:
-    """Those that it knows are not made, and so they are not refused."""
+    """Partitions that the cluster knows are not created, so they are not rejected."""
     output, data = tmp_path / "out", writable_corpus("kafka43-clean")
     jobs.export(NO_SESSION, str(data), str(output), [("orders", None)])
     with LogManager(str(data)) as engine:

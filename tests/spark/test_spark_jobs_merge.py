@@ -1,4 +1,4 @@
-"""Merging replicas: what is taken from which, and what Kafka's leader epochs decide."""
+"""Tests of merging replicas: which batches come from which replica, decided by leader epochs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.spark.test_spark_jobs_salvage import findings
 
 SMALL = TopicSettings(segment_bytes=1500, segment_index_bytes=1200, index_interval_bytes=200)
 LIMIT = 1 << 20
-# For what is refused before anything is asked of Spark.
+# For calls that are rejected before they use Spark.
 NO_SESSION = cast(SparkSession, None)
 
 
@@ -46,7 +46,7 @@ def replica(root: Path, batches: Iterable[bytes], name: str = "t-0", start: int 
 
 
 def damage(root: Path, *offsets: int, name: str = "t-0") -> None:
-    """Breaks the batches that hold these offsets."""
+    """Corrupts the batches that contain these offsets."""
     for log in (root / name).glob("*.log"):
         data = bytearray(log.read_bytes())
         for header in walk(bytes(data)):
@@ -58,7 +58,7 @@ def damage(root: Path, *offsets: int, name: str = "t-0") -> None:
 def merged(
     one: Path, other: Path, is_compacted: bool = False, name: str = "t-0"
 ) -> tuple[list[bytes], Merging, Any]:
-    """The batches of the log of both; the holes in it."""
+    """Returns the batches of the merged log, the merging, and its (parting, holes)."""
     first, second = (Replica(DirFd(str(root)).child(name), LIMIT) for root in (one, other))
     parting = find_parting(first, second, is_compacted)
     merging = Merging(first, second, parting, is_compacted)
@@ -104,7 +104,7 @@ def test_different_starts_and_ends(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("is_swapped", [False, True])
 def test_a_follower_that_was_not_told(tmp_path: Path, is_swapped: bool) -> None:
-    """The old leader wrote on after epoch 3 had begun at offset 40 elsewhere (KIP-101)."""
+    """The old leader kept appending after another began epoch 3 at offset 40 (KIP-101)."""
     common = run(0, 40, epoch=1)
     old = replica(tmp_path / "old", [*common, *run(40, 90, epoch=1, what="lost")])
     new = replica(tmp_path / "new", [*common, *run(40, 60, epoch=3, what="kept")])
@@ -120,7 +120,7 @@ def test_a_follower_that_was_not_told(tmp_path: Path, is_swapped: bool) -> None:
 
 
 def test_epochs_that_the_leader_never_had(tmp_path: Path) -> None:
-    """KIP-279: both were leaders, one after the other, without the other's knowledge."""
+    """KIP-279: both were leaders in turn, each without knowing of the other's epoch."""
     common = run(0, 20, epoch=1)
     one = replica(tmp_path / "a", [*common, *run(20, 40, epoch=2, what="lost")])
     other = replica(tmp_path / "b", [*common, *run(20, 30, epoch=1), *run(30, 60, epoch=5)])
@@ -138,7 +138,7 @@ def test_of_one_epoch_the_longer_log_is_believed(tmp_path: Path) -> None:
 
 
 def test_cleaned_on_each_by_itself(tmp_path: Path) -> None:
-    """The one with more records is taken, batch by batch."""
+    """For each batch, the replica with more records is used."""
     whole = run(0, 40)
     cleaned = list(whole)
     records = [SimpleRecord(1_700_000_000_000, b"k", b"v", offset=5)]
@@ -164,7 +164,7 @@ def test_any_damage_that_does_not_meet_is_made_good(tmp_path: Path, seed: int) -
     half = len(broken) // 2
     damage(one, *(2 * number for number in broken[:half]))
     damage(other, *(2 * number for number in broken[half:]))
-    for root in (one, other):  # whole segments may be missing, too
+    for root in (one, other):  # epochs may be missing, too
         if chance.random() < 0.3:
             (root / "t-0" / "leader-epoch-checkpoint").unlink()
     found, merging, (_, holes) = merged(one, other)

@@ -1,4 +1,4 @@
-"""Indexes made anew: what recovery would make, and nothing else is touched."""
+"""Tests of reindexing: it writes the same indexes as recovery and changes nothing else."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def indexes(root: Path) -> dict[str, bytes]:
 
 
 def as_recovered(root: Path) -> dict[str, bytes]:
-    """What recovery of everything writes to the indexes in the directory."""
+    """Returns the indexes that recovery of all partitions writes."""
     engine = Engine(str(root))
     found = {}
     for topic, numbers in engine.topics().items():
@@ -56,7 +56,7 @@ def test_they_are_those_of_recovery(
             else:
                 path.unlink()
     subprocess.run(["cp", "-a", root, tmp_path / "copy"], check=True)
-    # Recovery goes by the recovery points, which say that all is on the disk.
+    # Otherwise the recovery points would say that everything is flushed.
     (tmp_path / "copy" / "recovery-point-offset-checkpoint").write_text("0\n0\n")
     expected = as_recovered(tmp_path / "copy")
     others = {name: stat for name, stat in fingerprint(root).items() if "index" not in name}

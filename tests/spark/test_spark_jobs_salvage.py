@@ -1,4 +1,4 @@
-"""Salvage: all that is sound, as it was, and a true report of what is lost."""
+"""Tests of salvage: it copies all intact batches unchanged and reports every loss."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def batches(count: int, first: int = 0) -> Iterator[bytes]:
 
 
 def made(root: Path, count: int = 60) -> Path:
-    """A log directory with one partition of several segments."""
+    """Writes a log directory with one partition of several segments."""
     write_partition(root / "t-0", batches(count), SMALL)
     write_log_dir(root, {("t", 0): count})
     return root
@@ -59,7 +59,7 @@ def findings(root: Path) -> list[str]:
     return list(map(str, found))
 
 
-# -- sound batches, without Spark ------------------------------------------------------------------
+# -- intact batches, without Spark -----------------------------------------------------------------
 
 
 def test_a_sound_segment_is_one_piece(tmp_path: Path) -> None:
@@ -119,7 +119,7 @@ def test_a_torn_directory(spark: SparkSession, corpus: Corpus, tmp_path: Path) -
     assert report.exit_code == 1
     lost = {(row["topic"], row["partition"]): row for row in report.wrong}
     assert sorted(lost) == [("crash-idem", 0), ("crash-plain", 0), ("crash-txn", 0)]
-    # behind the damaged batch others follow, which recovery would have cut off
+    # recovery would have cut off the intact batches after the damaged one
     txn = lost["crash-txn", 0]
     assert (txn["firstOffset"], txn["position"]) == (2873, 10401)
     old, new = (Engine(str(path)).log("crash-txn", 0).view() for path in (source, tmp_path / "new"))

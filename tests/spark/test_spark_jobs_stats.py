@@ -1,4 +1,4 @@
-"""Counts: against those that Kafka's own answers give."""
+"""Tests of the counts of `spark stats` against Kafka's recorded answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Units of work: how they share tasks, what becomes of errors, notes of what is done."""
+"""Tests of units of work: their distribution to tasks, their errors, notes of finished ones."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_notes(tmp_path: Path) -> None:
     assert notes.get("unit /1") is None
     notes.put("unit /1", {"done": [1, None, "ü"]})
     again, job = Notes.of_job(path, {"job": "x", "dirs": ["/d"], "plan": [1, 2]})
-    assert job["plan"] == [1]  # the first run's
+    assert job["plan"] == [1]  # the plan of the first run
     assert again.get("unit /1") == {"done": [1, None, "ü"]}
     with pytest.raises(OtherJob, match="different dirs"):
         Notes.of_job(path, {"job": "x", "dirs": ["/e"], "plan": [1]})

@@ -1,4 +1,4 @@
-"""An export, imported: the same topics, partitions, offsets, configs and records, and no fault."""
+"""Tests that importing an export restores topics, partitions, offsets, configs and records."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Corpus = Callable[[str], Path]
 Key = tuple[str, int]
 
 CORPORA = sorted(path.name.split(".")[0] for path in (answers.DATA / "corpora").glob("*.tar.gz"))
-#: Where a sector was torn out: an export passes over what is damaged.
+#: Corpora with a lost sector: an export skips damage.
 TORN = ("kafka43-torn", "kafka43-torn-recovered")
 
 
@@ -46,7 +46,7 @@ def log_dirs(root: Path) -> str:
 
 
 def bounds(where: str, isolation: Isolation = Isolation.READ_COMMITTED) -> dict[Key, Any]:
-    """Log start and end of each partition that an export has."""
+    """Returns log start and end offsets of each partition that an export contains."""
     engine = Engine(where)
     views = {
         (topic, number): engine.log(topic, number).view()
@@ -91,7 +91,7 @@ def test_every_corpus_comes_back(
 
 @st.composite
 def partitions(draw: st.DrawFn) -> tuple[int, list[tuple[int, int, int]]]:
-    """A log start offset, and batches: offsets left out in front, records, offsets behind them."""
+    """Draws a log start offset, and batches as (gap before, records, gap after)."""
     start = draw(st.integers(0, 5000) | st.sampled_from([2218, 1 << 31, 1 << 40]))
     gaps = st.integers(0, 3) | st.sampled_from([0, 300, (1 << 31) - 100])
     batches = st.tuples(gaps, st.integers(0, 50), st.integers(0, 3))
@@ -99,7 +99,7 @@ def partitions(draw: st.DrawFn) -> tuple[int, list[tuple[int, int, int]]]:
 
 
 def write(directory: Path, start: int, batches: list[tuple[int, int, int]]) -> int:
-    """The partition; its end offset."""
+    """Writes the partition; returns its end offset."""
     made, offset = [], start
     for gap, count, behind in batches:
         values = [SimpleRecord(1000 + n, b"k%d" % n, b"v") for n in range(count)]
@@ -154,7 +154,7 @@ def test_settings_and_empty_topics_come_back(tmp_path: Path) -> None:
 
 
 def made(root: Path, start: int = 2218, count: int = 10) -> Path:
-    """A topic `t` whose only log begins at an offset."""
+    """Writes a topic `t` with one log that begins at offset `start`."""
     end = write(root / "t-0", start, [(0, count, 0)])
     write_log_dir(root, {("t", 0): end}, start_offsets={("t", 0): start})
     return root
@@ -256,7 +256,7 @@ def test_a_url_is_no_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def as_version_1(output: Path) -> None:
-    """The notes as they were before there were versions."""
+    """Rewrites the notes as they were before versions were introduced."""
     job = json.loads((output / "_kafkafs/job.json").read_text())
     del job["version"]
     job["plan"] = job["plan"]["ranges"]

@@ -1,4 +1,4 @@
-"""Verification by tasks: the findings of `kafkafs verify`, to the letter."""
+"""Tests that verification by tasks reports exactly the findings of `kafkafs verify`."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def single(*log_dirs: Path) -> list[Finding]:
 
 
 def batches(chance: random.Random, count: int) -> Iterator[bytes]:
-    """Plain, idempotent and transactional ones, with gaps, epochs and markers."""
+    """Yields plain, idempotent and transactional batches, with gaps, epochs and markers."""
     offset = epoch = 0
     sequences = dict.fromkeys(range(4), 0)
     is_open = dict.fromkeys(range(4), False)
@@ -81,7 +81,7 @@ def batches(chance: random.Random, count: int) -> Iterator[bytes]:
 
 
 def by_digests(partition: Path, may_have_gaps: bool) -> list[Finding]:
-    """As the job does it: each segment by itself, as far as a note on a disk, and then all."""
+    """Verifies as the job does: segments separately, with digests as JSON, then the log."""
     directory = DirFd(str(partition.parent)).child(partition.name)
     digests: dict[SegmentFacts, SegmentDigest] = {}
     listing = PartitionListing(directory)
@@ -118,7 +118,7 @@ def test_digests_stand_for_segments(tmp_path: Path, seed: int) -> None:
 
 
 def test_a_digest_is_small(tmp_path: Path) -> None:
-    """Of batches that nothing is to be said of only a few rows are left."""
+    """Batches without findings leave only a few rows."""
     plain = [
         build_batch(
             [SimpleRecord(TIME, b"k", b"v")],

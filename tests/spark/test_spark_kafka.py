@@ -1,7 +1,7 @@
-"""Spark's own Kafka source at a running broker, and ours on the broker's directory: equal rows.
+"""Tests that our source on a broker's directory returns the same rows as Spark's Kafka source.
 
-Both get the same options. What makes batches of several kinds, gaps between offsets and records
-that not everybody sees is sent by Kafka's own client.
+Both get the same options. Kafka's own client sends batches of several kinds, transactions that
+leave gaps between offsets, and records that not every consumer sees.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ COMPACTED = {
 
 @dataclass(frozen=True)
 class Both:
-    """Both sources on the same broker."""
+    """Both sources reading the same broker."""
 
     spark: SparkSession
     broker: Broker
@@ -55,7 +55,7 @@ class Both:
         return reader.load(str(self.broker.log_dir))
 
     def streams(self, **options: str) -> Iterator[DataFrame]:
-        """First Kafka's."""
+        """Yields the stream of Kafka's source, then of ours."""
         reader = self.spark.readStream.format("kafka").options(**options)
         yield reader.option("kafka.bootstrap.servers", self.broker.bootstrap).load()
         ours = self.spark.readStream.format("kafkafs").options(**options)
@@ -64,7 +64,7 @@ class Both:
 
 @pytest.fixture(scope="module")
 def both(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]:
-    """A broker with TOPICS, one transaction of which is left open."""
+    """A broker with TOPICS, in which one transaction is left open."""
     broker = Broker(tmp_path_factory.mktemp("broker"))
     broker.start()
     driver = Driver(broker.bootstrap, tmp_path_factory.mktemp("driver") / "driver.log")
@@ -97,13 +97,13 @@ def fill(driver: Driver, broker: Broker) -> None:
 
 
 def noted(broker: Broker, checkpoint: str, line: str) -> None:
-    """Waits for what a broker writes down now and then; by then it is done."""
+    """Waits until the broker has written this line to a checkpoint, which it does periodically."""
     path = broker.log_dir / checkpoint
     wait_until(lambda: path.exists() and line in path.read_text().splitlines())
 
 
 def odd() -> list[Message]:
-    """Records with and without keys, values and headers; some minutes go back."""
+    """Returns records with and without keys, values and headers; some timestamps go back."""
     headers: Sequence[tuple[tuple[str, bytes | None], ...]] = (
         (),
         (("trace", b"\x00\xff"), ("trace", None), ("", b"")),
@@ -119,7 +119,7 @@ def odd() -> list[Message]:
 
 
 def transactions(driver: Driver) -> None:
-    """Kept and dropped ones side by side with plain records, and one that is open to the last."""
+    """Sends committed and aborted transactions among plain records, and leaves one open."""
     for number, end in enumerate(("commit", "abort", "commit", "abort")):
         inside = {"producer": f"transactional-{number}", "transactional": True}
         driver.call("begin", **inside)
@@ -139,7 +139,7 @@ def table(frame: DataFrame) -> pa.Table:
 
 
 def partitions(**topics: Sequence[int]) -> str:
-    """JSON with these numbers for the partitions 0, 1, … of each topic."""
+    """Returns JSON with these numbers for the partitions 0, 1, … of each topic."""
     return json.dumps(
         {name: {str(n): value for n, value in enumerate(each)} for name, each in topics.items()}
     )
@@ -216,7 +216,7 @@ def test_the_same_is_refused(both: Both) -> None:
 
 
 def all_now(frame: DataFrame, name: str, checkpoint: Path) -> StreamingQuery:
-    """A query of all that is there, its rows in the table `name`; done."""
+    """Runs a query of all available rows into the table `name`; returns it when finished."""
     writer = frame.writeStream.format("memory").queryName(name)
     query = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
     query.awaitTermination()
@@ -224,7 +224,7 @@ def all_now(frame: DataFrame, name: str, checkpoint: Path) -> StreamingQuery:
 
 
 def ends(query: StreamingQuery) -> list[object]:
-    """Where each batch ended, but for those at the end that found nothing new."""
+    """Returns the end offsets of each batch, without batches that found nothing new."""
     found = [json.loads(progress["sources"][0]["endOffset"]) for progress in query.recentProgress]
     return [end for end, before in zip(found, [None, *found], strict=False) if end != before]
 
@@ -262,8 +262,8 @@ def test_the_same_batches_of_a_stream(
 def test_a_query_moves_from_the_broker_to_its_files_and_back(
     both: Both, spark: SparkSession, tmp_path: Path
 ) -> None:
-    """With its checkpoint: it goes on where the other source stopped. Spark's source refuses topic
-    ids in a checkpoint, until a batch has left them out, if only one without records."""
+    """With its checkpoint a query continues where the other source stopped. Spark's source rejects
+    topic ids in a checkpoint until a batch, possibly without records, has left them out."""
     topic = "moving"
     with_driver = Driver(both.broker.bootstrap, tmp_path / "driver.log")
 
@@ -276,7 +276,7 @@ def test_a_query_moves_from_the_broker_to_its_files_and_back(
         return found
 
     def generate(turn: int) -> list[int]:
-        """The offsets that there are then."""
+        """Generates records; returns all offsets that now exist."""
         for partition in range(2):
             how = {"count": 100, "first": turn * 100}
             with_driver.call("generate", topic=topic, partition=partition, **how)

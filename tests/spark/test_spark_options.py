@@ -1,4 +1,4 @@
-"""Options by the names of Spark's Kafka source: what they mean, and how wrong ones are refused."""
+"""Tests of options named as in Spark's Kafka source: their meaning, and errors for wrong ones."""
 
 from __future__ import annotations
 

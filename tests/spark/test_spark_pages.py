@@ -1,4 +1,4 @@
-"""The examples of the pages about Spark."""
+"""Runs the examples on the pages about Spark."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.spark
 
 @pytest.fixture
 def place(writable_corpus: Callable[[str], Path], tmp_path: Path) -> Path:
-    """A directory with /data, and /new for what the examples write."""
+    """A directory with `data`, and `new` for the output of the examples."""
     writable_corpus("kafka43-clean").rename(tmp_path / "data")
     with kafkafs.open(str(tmp_path / "new"), writable=True):
         pass

@@ -1,4 +1,4 @@
-"""`examples/pipeline.sh`, run as a user would: without arguments, and on one's own directories."""
+"""Runs `examples/pipeline.sh` as a user would: without arguments, and on own directories."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def run(temporary: Path, *arguments: str) -> str:
-    """What it prints. It finds its own environment; one that is active would be another Python."""
+    """Returns its output. Hides the active environment, because the script must find its own."""
     programs = str(ROOT / ".venv" / "bin")
     path = [part for part in os.environ["PATH"].split(os.pathsep) if part != programs]
     with subprocess.Popen(
@@ -40,7 +40,7 @@ def run(temporary: Path, *arguments: str) -> str:
         try:
             printed, _ = process.communicate(timeout=280)
         except BaseException:
-            os.killpg(process.pid, signal.SIGKILL)  # the JVM, too
+            os.killpg(process.pid, signal.SIGKILL)  # includes the JVM
             raise
     assert process.returncode == 0
     return printed
@@ -53,7 +53,7 @@ def date_of(record: dict[str, object]) -> str:
 
 
 def test_the_charts_count_the_records(tmp_path: Path) -> None:
-    """Nothing is left behind."""
+    """The temporary directory is empty at the end."""
     printed = run(tmp_path)
     answer = list(rows_of_kafka("kafka43-clean", answers.READ_COMMITTED))
     topics = Counter(str(record["topic"]) for record in answer)
@@ -71,7 +71,7 @@ def test_the_charts_count_the_records(tmp_path: Path) -> None:
 
 
 def test_a_table_of_ones_own(corpus: Corpus, tmp_path: Path) -> None:
-    """Wildcards, and a name with a blank."""
+    """Log directories are given by a wildcard, and the table's name contains a space."""
     log_dirs, table = f"{corpus('kafka43-two-dirs')}/dir*", tmp_path / "my table"
     run(tmp_path, log_dirs, str(table))
     columns = {"topic": pa.string(), "date": pa.string()}

@@ -1,4 +1,4 @@
-"""Ranges for tasks: every record asked for is in just one, and none is larger than was asked."""
+"""Tests of ranges for tasks: each requested record is in exactly one, and none is too large."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def planned(path: Path | str, /, **options: str) -> list[OffsetRange]:
 
 
 def whole(ranges: Sequence[OffsetRange]) -> dict[tuple[str, int], tuple[int, int]]:
-    """First offset and end of each partition; ranges that do not follow each other fail."""
+    """Returns first and end offset of each partition; asserts that its ranges are contiguous."""
     found: dict[tuple[str, int], tuple[int, int]] = {}
     for each in ranges:
         assert each.start < each.end
@@ -45,7 +45,7 @@ def whole(ranges: Sequence[OffsetRange]) -> dict[tuple[str, int], tuple[int, int
 
 
 def write_log(directory: Path, batches: Sequence[tuple[int, int]], segment: int) -> int:
-    """A partition t-0 with batches of so many records, of so many bytes each. Its end offset."""
+    """Writes partition t-0 with batches of (records, bytes per record); returns its end offset."""
     offset = 0
     made = []
     for count, size in batches:
@@ -80,7 +80,7 @@ def test_every_offset_is_in_one_range(
     most: int | None,
     bounds: tuple[int, int],
 ) -> None:
-    """Whatever the indexes say: they may be damaged."""
+    """Holds even if the indexes are damaged."""
     directory = tmp_path / "log"
     shutil.rmtree(directory, ignore_errors=True)
     end = write_log(directory, batches, segment)
@@ -110,7 +110,7 @@ def test_a_partition_is_cut_by_bytes(tmp_path: Path) -> None:
     ranges = planned(tmp_path, maxBytesPerPartition="20000")
     assert whole(ranges) == {("t", 0): (0, end)}
     assert len(ranges) == -(-total // 20_000)
-    # all batches have the same size here, so offsets tell bytes
+    # all batches have the same size here, so offsets are proportional to bytes
     largest = max(each.end - each.start for each in ranges)
     assert largest * total / end <= 20_000 + 3 * total / 200
     assert abs(sum(each.size for each in ranges) - total) < len(ranges)
@@ -242,7 +242,7 @@ def test_offsets_that_are_not_there_yet_are_a_loss(corpus: Corpus) -> None:
 
 
 def test_times_become_offsets_as_the_broker_told_them(corpus: Corpus) -> None:
-    """Only of logs where the broker's answer is right, see the answers' README."""
+    """Checks only logs for which the broker's answer is right; see the README of the answers."""
     answer = [each for each in answers.times("kafka43-clean") if each.topic == "orders"]
     found = sorted({each.timestamp: each for each in answer if each.offset}.values(), key=str)
     assert len(found) > 20

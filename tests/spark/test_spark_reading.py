@@ -1,4 +1,4 @@
-"""What a task reads of its range: everything once, also while the log changes; damage; how much."""
+"""Tests that a task reads its range exactly once, even if the log changes; damage; bytes read."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.logs import TopicSettings, write_log_dir, write_partition
 Corpus = Callable[[str], Path]
 
 _HEADER = pa.struct([("key", pa.string()), ("value", pa.binary())])
-#: As Spark wants it: microseconds, and its own name for a list's items.
+#: As Spark requires: timestamps in microseconds, and its own name for list items.
 SCHEMA = pa.schema(
     [
         ("key", pa.binary()),
@@ -42,7 +42,7 @@ TYPES = {"NoTimestampType": -1, "CreateTime": 0, "LogAppendTime": 1}
 
 @dataclass(frozen=True)
 class Read:
-    """A read as the source does it: planned, then each range by itself."""
+    """Reads as the source does: plans, then reads each range separately."""
 
     path: Path | str
     options: dict[str, str] = field(default_factory=dict)
@@ -80,7 +80,7 @@ class Read:
 
 
 def rows_of_kafka(corpus: str, isolation: str) -> Iterator[dict[str, object]]:
-    """Rows of the topics that are read when none is named."""
+    """Yields rows of the topics that are read by default."""
     for topic, partition in answers.partitions_with_records(corpus):
         if topic.startswith("__"):
             continue
@@ -101,7 +101,7 @@ def rows_of_kafka(corpus: str, isolation: str) -> Iterator[dict[str, object]]:
 @pytest.mark.parametrize("isolation", [answers.READ_COMMITTED, answers.READ_UNCOMMITTED])
 @pytest.mark.parametrize("name", ["kafka28", "kafka39", "kafka43-clean", "compact-after2"])
 def test_every_record_as_kafka_gave_it(corpus: Corpus, name: str, isolation: str) -> None:
-    """In small ranges, so that most begin in the middle of something."""
+    """Uses small ranges, so that most begin in the middle of a segment."""
     read = Read(corpus(name), {"kafka.isolation.level": isolation, "maxBytesPerPartition": "30000"})
     table = read.table()
     assert table.schema.equals(SCHEMA)
@@ -140,7 +140,7 @@ def test_damage_is_skipped_and_told(corpus: Corpus) -> None:
 
 
 def test_damage_behind_the_last_batch_is_told(corpus: Corpus) -> None:
-    """The log was cut inside it, 0 offsets are known to be lost."""
+    """The log ends inside a batch, so the next offset is unknown."""
     read = Read(corpus("kafka43-torn"), {"subscribe": "crash-plain"})
     cut = [row for row in read.losses() if row["partition"] == 0]
     assert len(cut) == 1
@@ -157,8 +157,8 @@ def test_nothing_is_lost_in_a_sound_log(corpus: Corpus) -> None:
 
 
 def write_log(directory: Path, records: int, batch: int, size: int, segment: int) -> Path:
-    """A partition t-0 of so many records, of `size` bytes and `batch` in each, timestamps from
-    1,000,000 on."""
+    """Writes partition t-0 with `records` records of `size` bytes, `batch` per batch, with
+    timestamps from 1,000,000 on."""
     batches = []
     for base in range(0, records, batch):
         made = [SimpleRecord(1_000_000 + base + i, b"k", b"v" * size, []) for i in range(batch)]
@@ -171,12 +171,12 @@ def write_log(directory: Path, records: int, batch: int, size: int, segment: int
 
 @pytest.fixture
 def log(tmp_path: Path) -> Path:
-    """2,000 records in a dozen segments."""
+    """A log directory with 2,000 records in a dozen segments."""
     return write_log(tmp_path, records=2000, batch=10, size=100, segment=20_000)
 
 
 def drop_segments(log: Path, count: int) -> int:
-    """Deletes the oldest segments, as retention does. The base offset of the first that is left."""
+    """Deletes the oldest segments as retention does; returns the first remaining base offset."""
     bases = sorted(int(path.stem) for path in (log / "t-0").glob("*.log"))
     for base in bases[:count]:
         for path in (log / "t-0").glob(f"{base:020}.*"):
@@ -196,7 +196,7 @@ def test_what_retention_took_after_planning(log: Path) -> None:
 
 
 def test_what_retention_takes_while_it_is_read(log: Path) -> None:
-    """The segment that is open is read to its end; behind it the log begins later."""
+    """The open segment is read to its end; then reading continues at the new log start."""
     read = Read(log)
     (piece,) = read.plan()
     reading = replace(read.reading, fail_on_data_loss=False)
@@ -220,7 +220,7 @@ def test_a_partition_that_was_deleted(log: Path) -> None:
 
 
 def test_a_worker_that_does_not_see_the_directory(log: Path) -> None:
-    """That is no loss that may be passed over: the records are there."""
+    """This is not data loss that may be skipped: the records exist."""
     read = Read(log)
     (piece,) = read.plan()
     lenient = replace(read.reading, fail_on_data_loss=False)
@@ -245,7 +245,7 @@ def test_what_came_after_planning_is_not_read(log: Path) -> None:
 
 @pytest.fixture
 def bytes_read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Bytes of each read from a `.log`."""
+    """The number of bytes in each read from a `.log` file."""
     sizes: list[int] = []
     read, read_into = OpenFile.read, OpenFile.read_into
 
@@ -265,7 +265,7 @@ def bytes_read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def test_offsets_and_times_are_looked_up(tmp_path: Path, bytes_read: list[int]) -> None:
-    """All is read, then a hundredth of it by offset and by time; planning counts, too."""
+    """Reads everything, then a hundredth by offset and by time; includes planning."""
     log = write_log(tmp_path, records=20_000, batch=50, size=1000, segment=5 << 20)
     assert len(Read(log).offsets()) == 20_000
     everything = sum(bytes_read)

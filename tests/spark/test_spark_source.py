@@ -1,4 +1,4 @@
-"""The format in a real Spark: what it gives, what it refuses, what reaches it of a query."""
+"""Tests of the format in a real Spark: its rows, its errors, and pushdown of queries."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def load(spark: SparkSession, path: Path | list[str], **options: str) -> DataFra
 
 
 def rows(frame: DataFrame) -> list[dict[str, object]]:
-    """In the order of the tasks; timestamps in microseconds since 1970."""
+    """Returns the rows in the order of tasks; timestamps in microseconds since 1970."""
     if "timestamp" in frame.columns:
         frame = frame.selectExpr(
             *(f"unix_micros({c}) as {c}" if c == "timestamp" else c for c in frame.columns)
@@ -44,7 +44,7 @@ def offsets(frame: DataFrame) -> list[int]:
 
 
 def parts(frame: DataFrame) -> int:
-    """How many tasks read it."""
+    """Returns the number of tasks that read a frame."""
     return frame.rdd.getNumPartitions()
 
 
@@ -139,7 +139,7 @@ def test_ranges_of_offsets(spark: SparkSession, corpus: Corpus) -> None:
 def test_every_query_on_a_dataframe_sees_every_record(
     spark: SparkSession, corpus: Corpus, pushdown: str
 ) -> None:
-    """Spark runs for all of them what it planned for one: whatever that one's filters are."""
+    """Spark reuses the plan of one query for all others, whatever its filters are."""
     name = "spark.sql.python.filterPushdown.enabled"
     spark.conf.set(name, pushdown)
     try:

@@ -1,5 +1,5 @@
-"""`spark.readStream.format("kafkafs")`: every record comes once into the sink, whatever is done to
-the directory meanwhile, and to the query."""
+"""Tests of `spark.readStream.format("kafkafs")`: every record reaches the sink exactly once,
+whatever happens to the directory and the query meanwhile."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def stream(spark: SparkSession, path: Path, **options: str) -> DataFrame:
 
 
 def start(frame: DataFrame, to: Path, **trigger: Any) -> StreamingQuery:
-    """Into Parquet under `to`, where the checkpoint is, too."""
+    """Starts a query that writes Parquet and its checkpoint under `to`."""
     writer = frame.writeStream.format("parquet").option("path", str(to / "rows"))
     writer = writer.option("checkpointLocation", str(to / "checkpoint"))
     return (writer.trigger(**trigger) if trigger else writer).start()
@@ -52,7 +52,7 @@ def all_now(frame: DataFrame, to: Path) -> StreamingQuery:
 
 
 def rows(spark: SparkSession, to: Path) -> list[dict[str, object]]:
-    """What the sink has, in order; timestamps in microseconds since 1970."""
+    """Returns the rows of the sink, in order; timestamps in microseconds since 1970."""
     frame = spark.read.parquet(str(to / "rows")).orderBy("topic", "partition", "offset")
     frame = frame.withColumn("timestamp", frame["timestamp"].cast("double") * 1_000_000)
     frame = frame.withColumn("timestamp", frame["timestamp"].cast("long"))
@@ -61,7 +61,7 @@ def rows(spark: SparkSession, to: Path) -> list[dict[str, object]]:
 
 
 def offsets(spark: SparkSession, path: Path) -> dict[tuple[str, int], list[int]]:
-    """Of a sink, sorted."""
+    """Returns the sorted offsets of a sink by partition."""
     found: dict[tuple[str, int], list[int]] = {}
     for row in spark.read.parquet(str(path)).select("topic", "partition", "offset").collect():
         found.setdefault((row.topic, row.partition), []).append(row.offset)
@@ -70,14 +70,14 @@ def offsets(spark: SparkSession, path: Path) -> dict[tuple[str, int], list[int]]
 
 @contextmanager
 def directory(path: Path, **settings: str) -> Iterator[WritableLogDirectories]:
-    """One on which nothing runs by itself."""
+    """Yields a writable directory without background cleaning."""
     settings = {"log.cleaner.enable": "false", **settings}
     with kafkafs.open(path, writable=True, configs=settings) as opened:
         yield opened
 
 
 def append(logs: WritableLogDirectories, topic: str, partition: int, count: int) -> None:
-    """Records whose keys are their offsets."""
+    """Appends records whose keys are their offsets."""
     first = logs[topic, partition].end_offset
     numbers = range(first, first + count)
     records = [kafkafs.ProducerRecord(key=b"%d" % n, value=bytes(60)) for n in numbers]
@@ -115,8 +115,8 @@ def test_every_record_as_kafka_gave_it(
 def test_a_directory_that_is_written_rolled_retained_and_compacted_meanwhile(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """Retention takes only what has been read; every key comes once, so compaction takes nothing
-    and replaces every segment."""
+    """Retention deletes only records that have been read; every key occurs once, so compaction
+    removes no record but replaces every segment."""
     with directory(tmp_path / "logs") as logs:
         logs.create_topic("plain", 2, SMALL)
         logs.create_topic("keyed", 1, COMPACTED)
@@ -145,7 +145,7 @@ def test_a_directory_that_is_written_rolled_retained_and_compacted_meanwhile(
     }
 
 
-# A driver of its own, which writes each batch where its number says, and takes its time with it.
+# A separate driver that slowly writes each batch to a directory with its number.
 DRIVER = """
 import sys, time
 from pyspark.sql import SparkSession
@@ -166,7 +166,7 @@ batches_to(frame, where, seconds=0.3).start().awaitTermination()
 
 
 def batches_to(frame: DataFrame, where: Path, seconds: float = 0.0) -> DataStreamWriter:
-    """A query that writes each batch to a place of its own: done again, it is written again."""
+    """Returns a query that writes each batch to its own directory; a retry overwrites it."""
 
     def write(rows: DataFrame, number: int) -> None:
         time.sleep(seconds)
@@ -179,7 +179,7 @@ def batches_to(frame: DataFrame, where: Path, seconds: float = 0.0) -> DataStrea
 def test_a_killed_driver_and_another_one_read_everything_once(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """The log rolls, loses what was read, and is compacted between the two."""
+    """Between the two, the log rolls, loses records that were read, and is compacted."""
     with directory(tmp_path / "logs") as logs:
         logs.create_topic("plain", 2, SMALL)
         logs.create_topic("keyed", 1, COMPACTED)
@@ -227,7 +227,7 @@ def test_a_killed_driver_and_another_one_read_everything_once(
 def test_a_first_batch_that_failed_begins_where_it_began(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """Though the end of the log, where the query began, is another one by then."""
+    """Holds although the end of the log, where the query started, has moved meanwhile."""
 
     def fail(rows: DataFrame, number: int) -> None:
         raise RuntimeError(f"batch {number} fails")

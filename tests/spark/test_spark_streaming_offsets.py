@@ -1,6 +1,6 @@
-"""What a stream's batches read of directories that change meanwhile: every record once.
+"""Tests that a stream's batches read every record once while directories change.
 
-Without Spark: `Stream` decides, and ranges are read as a task reads them.
+They run without Spark: `Stream` plans, and ranges are read as by a task.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ Records = dict[tuple[str, int], list[int]]
 
 @pytest.fixture
 def logs(tmp_path: Path) -> Iterator[WritableLogDirectories]:
-    """A writable directory, on which nothing runs by itself."""
+    """A writable directory without background retention and cleaning."""
     settings = {"log.retention.check.interval.ms": str(1 << 40), "log.cleaner.enable": "false"}
     with kafkafs.open(tmp_path / "logs", writable=True, configs=settings) as opened:
         yield opened
 
 
 class Query:
-    """What Spark does with a stream: one batch after the other, its ends written down as text."""
+    """Runs a stream as Spark does: one batch after another, with checkpointed ends as text."""
 
     def __init__(self, path: Path, **options: str) -> None:
         self._options = {"path": str(path), **options}
@@ -62,12 +62,12 @@ class Query:
         return self.position.offsets if self.position is not None else {}
 
     def begin(self) -> None:
-        """Decides where the next batch ends."""
+        """Plans the end of the next batch."""
         end = self.stream.next_end(self.position, limited=True)
         self.ends.append(json.dumps(to_json(end, self.options.checkpoint_topic_ids)))
 
     def finish(self) -> int:
-        """Reads the batch begun last. How many records it had."""
+        """Reads the last planned batch; returns its number of records."""
         *_, end = self.ends
         start = from_json(json.loads(self.ends[-2])) if len(self.ends) > 1 else None
         options = self.options
@@ -116,7 +116,7 @@ def test_a_stream_begins_at_the_end_unless_told_otherwise(
 def test_a_first_batch_that_is_done_again_begins_where_it_began(
     logs: WritableLogDirectories, tmp_path: Path
 ) -> None:
-    """Of what came while it was done nothing is left out, and nothing comes twice."""
+    """Records appended meanwhile are neither skipped nor read twice."""
     logs.create_topic("t")
     append(logs, "t", 0, 10)
     for start, expected in (("latest", range(10, 17)), ("earliest", range(17))):
@@ -124,7 +124,7 @@ def test_a_first_batch_that_is_done_again_begins_where_it_began(
         query.begin()
         if start == "latest":
             append(logs, "t", 0, 7)
-        query.restart()  # and Spark asks for the same batch
+        query.restart()  # Spark requests the same batch again
         query.finish()
         query.batch()
         assert query.found == {("t", 0): list(expected)}
@@ -193,7 +193,7 @@ def test_too_little_waits_but_not_forever(
 
 
 def test_what_is_available_now_ends(logs: WritableLogDirectories, tmp_path: Path) -> None:
-    """At the end as it was, whatever comes meanwhile, and though it be too little."""
+    """It stops at the log end as of its start, despite later records and the minimum."""
     logs.create_topic("t")
     append(logs, "t", 0, 100)
     limits = {"maxOffsetsPerTrigger": "60", "minOffsetsPerTrigger": "50"}
@@ -209,7 +209,7 @@ def test_what_is_available_now_ends(logs: WritableLogDirectories, tmp_path: Path
 
 
 def test_committed_records_only(logs: WritableLogDirectories, tmp_path: Path) -> None:
-    """A stream stops before a transaction that is open; an aborted one is passed over."""
+    """A stream stops before an open transaction and skips an aborted one."""
     logs.create_topic("t")
     options = {"startingOffsets": "earliest", "kafka.isolation.level": "read_committed"}
     query = Query(tmp_path / "logs", **options)
@@ -343,7 +343,7 @@ def test_every_record_once_whatever_happens(
     most: int,
     start: str,
 ) -> None:
-    """Appends, new partitions, retention of what was read, crashes in the middle of a batch."""
+    """Histories contain appends, new partitions, retention of read records, and crashes."""
     path = tmp_path_factory.mktemp("history") / "logs"
     with kafkafs.open(path, writable=True, configs={"log.cleaner.enable": "false"}) as logs:
         logs.create_topic("t", 1, SMALL)

@@ -1,6 +1,6 @@
-"""Topics that are deleted and created again while a stream reads them, or between two of its runs.
+"""Tests of topics that are recreated while a stream reads them, or between two of its runs.
 
-Without Spark, as in `test_spark_streaming_offsets.py`; the last tests are real queries.
+They run without Spark, as in `test_spark_streaming_offsets.py`, except the last, real queries.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ WITHOUT_IDS = {"checkpointTopicIds": "false"}
 
 
 def recreate(logs: WritableLogDirectories, topic: str, count: int, partitions: int = 1) -> str:
-    """Deletes the topic, and creates another with `count` records in partition 0. Its id."""
+    """Deletes the topic, creates it again with `count` records in partition 0; returns its id."""
     logs.delete_topic(topic)
     topic_id = logs.create_topic(topic, partitions)
     append(logs, topic, 0, count)
@@ -69,7 +69,7 @@ def metadata(path: Path, partition: str = "t-0") -> Path:
 def test_the_next_batch_fails_and_names_both_ids(
     logs: WritableLogDirectories, tmp_path: Path, options: dict[str, str], count: int
 ) -> None:
-    """With fewer records than were read, with as many and with more, which looks like growth."""
+    """The new topic has fewer, as many, or more records than were read."""
     old = logs.create_topic("t")
     logs.create_topic("u")
     append(logs, "t", 0, 10)
@@ -104,7 +104,7 @@ def test_without_failing_the_new_topic_is_read_from_its_start(
         for _ in range(1 + count):
             query.batch()
     if count == 10 and options == WITHOUT_IDS:
-        # Spark sees no difference between the two positions, until another record comes.
+        # The two positions look the same to Spark until another record is appended.
         assert query.found == {("t", 0): [*range(10)]}
         append(logs, "t", 0, 1)
         query.batch()
@@ -118,7 +118,7 @@ def test_without_failing_the_new_topic_is_read_from_its_start(
 def test_as_many_offsets_as_a_batch_may_have_are_not_mistaken_for_none(
     logs: WritableLogDirectories, tmp_path: Path
 ) -> None:
-    """Without ids in the checkpoint the positions before and after the batch would be the same."""
+    """Without ids in the checkpoint, the positions before and after the batch would be equal."""
     logs.create_topic("t")
     append(logs, "t", 0, 10)
     query = Query(tmp_path / "logs", **LENIENT, **WITHOUT_IDS, maxOffsetsPerTrigger="10")
@@ -132,7 +132,7 @@ def test_as_many_offsets_as_a_batch_may_have_are_not_mistaken_for_none(
 def test_created_again_when_a_batch_was_decided(
     logs: WritableLogDirectories, tmp_path: Path
 ) -> None:
-    """What the batch was to read is lost, and the new topic is left to the next one."""
+    """The records of the batch are lost, and the next batch reads the new topic."""
     old = logs.create_topic("t")
     append(logs, "t", 0, 10)
     for options in (EARLIEST, LENIENT):
@@ -179,7 +179,7 @@ def test_other_topics_go_on(logs: WritableLogDirectories, tmp_path: Path) -> Non
 
 
 def test_more_partitions_are_no_other_topic(logs: WritableLogDirectories, tmp_path: Path) -> None:
-    """Nor is a partition whose id a broker has not written yet."""
+    """Neither is a partition whose id the broker has not written yet."""
     logs.create_topic("t")
     append(logs, "t", 0, 10)
     query = Query(tmp_path / "logs", **EARLIEST)
@@ -207,7 +207,7 @@ def test_a_checkpoint_knows_the_topic(logs: WritableLogDirectories, tmp_path: Pa
         query.ends = query.ends[:1]
     query.restart(failOnDataLoss="false")
     assert query.batch() == 25
-    query.restart(failOnDataLoss="true")  # and all is well again
+    query.restart(failOnDataLoss="true")  # no error, the loss was skipped before
     append(logs, "t", 0, 1)
     assert query.batch() == 1
     assert query.found == {("t", 0): [*range(10), *range(26)]}
@@ -217,7 +217,7 @@ def test_a_checkpoint_knows_the_topic(logs: WritableLogDirectories, tmp_path: Pa
 def test_a_checkpoint_without_ids_is_taken_at_its_word(
     logs: WritableLogDirectories, tmp_path: Path, options: dict[str, str]
 ) -> None:
-    """As one of Spark's Kafka source. From its first batch on a query knows the ids."""
+    """As a checkpoint of Spark's Kafka source is. After its first batch a query knows the ids."""
     logs.create_topic("t")
     append(logs, "t", 0, 10)
     query = Query(tmp_path / "logs", **EARLIEST, **WITHOUT_IDS)
@@ -225,7 +225,7 @@ def test_a_checkpoint_without_ids_is_taken_at_its_word(
     assert json.loads(query.ends[-1]) == {"t": {"0": 10}}
     old = recreate(logs, "t", 25)
     query.restart(**{"checkpointTopicIds": "true", **options})
-    assert query.batch() == 15  # nothing tells the two apart
+    assert query.batch() == 15  # the two topics are indistinguishable
     assert query.batch() == 0
     new = recreate(logs, "t", 35)
     with pytest.raises(DataLoss, match=message("t", old, new)):
@@ -249,7 +249,7 @@ def test_a_query_that_has_seen_no_new_record_knows_the_ids(
 def test_ids_are_left_out_of_what_goes_back_to_spark(
     logs: WritableLogDirectories, tmp_path: Path
 ) -> None:
-    """Also where there is nothing to read: the batch is another one by its JSON."""
+    """Holds even without new records: the different JSON causes another batch."""
     logs.create_topic("t")
     append(logs, "t", 0, 10)
     query = Query(tmp_path / "logs", **EARLIEST)
@@ -281,7 +281,7 @@ def test_a_task_does_not_read_another_topic(logs: WritableLogDirectories, tmp_pa
 def test_a_task_stops_where_another_topic_begins(
     logs: WritableLogDirectories, tmp_path: Path, by: str
 ) -> None:
-    """In the middle of its range, also when the file system gives the files the same inodes."""
+    """It stops in the middle of its range, even if the new files have the same inodes."""
     path = tmp_path / "logs"
     old = logs.create_topic("t", 1, SMALL)
     for _ in range(300):
@@ -329,7 +329,7 @@ def test_a_partition_that_is_deleted_is_read_to_the_end_of_what_is_open(
 def test_topics_without_ids_are_compared_by_their_offsets_alone(
     logs: WritableLogDirectories, tmp_path: Path
 ) -> None:
-    """As those of a broker before 2.8; a later one gives them ids, which is no loss."""
+    """As for brokers before 2.8. A later broker adds ids, which is not data loss."""
     path = tmp_path / "logs"
     topic_id = logs.create_topic("t")
     metadata(path).unlink()
@@ -377,7 +377,7 @@ def test_partitions_of_different_topics_are_refused(
 def test_partitions_that_change_while_they_are_read_are_read_again(
     logs: WritableLogDirectories, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first one is seen as it was before, the other one as it is now."""
+    """The first partition is read before a change, the second after it."""
     old = logs.create_topic("t", 2)
     read = PartitionDir.topic_id
     seen: list[str] = []
@@ -397,7 +397,7 @@ def test_partitions_that_change_while_they_are_read_are_read_again(
 def test_a_partition_that_goes_while_it_is_looked_at_has_gone(
     logs: WritableLogDirectories, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Rather than that it has no id."""
+    """It is reported as missing, not as having no id."""
     logs.create_topic("t")
     read = PartitionDir.topic_id
 
@@ -414,7 +414,7 @@ def test_a_partition_that_goes_while_it_is_looked_at_has_gone(
 def test_a_malformed_id_fails_a_stream_and_not_a_batch(
     logs: WritableLogDirectories, tmp_path: Path, text: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A batch also reads what is left of a damaged directory."""
+    """Batch reads also work on the remains of a damaged directory."""
     path = tmp_path / "logs"
     logs.create_topic("t")
     append(logs, "t", 0, 10)
@@ -507,7 +507,7 @@ def test_topics_are_never_mixed(
     most: int,
     with_ids: bool,
 ) -> None:
-    """Of each topic of the name a beginning is read, of the last one everything."""
+    """Of each topic with the name, a prefix is read; of the last one, everything."""
     path = tmp_path_factory.mktemp("history") / "logs"
     with kafkafs.open(path, writable=True, configs={"log.cleaner.enable": "false"}) as logs:
         logs.create_topic("t")
@@ -549,7 +549,7 @@ def test_topics_are_never_mixed(
                 query.restart()
             elif step == "recreate":
                 again(count)
-        for _ in range(2):  # without ids as many records as were read of another topic wait for one
+        for _ in range(2):  # without ids, as many records as were read go unnoticed
             add(1)
             for _ in range(3 + sum(ends)):
                 query.batch()
@@ -585,7 +585,7 @@ def test_a_query_notices_a_topic_that_was_created_again(
 
         def write(rows: DataFrame, number: int) -> None:
             rows.write.mode("overwrite").parquet(str(tmp_path / "sink" / f"batch={number}"))
-            if len(ids) == 1:  # no batch is planned meanwhile
+            if len(ids) == 1:  # no batch is being planned
                 ids.append(recreate(logs, "t", 25))
 
         with pytest.raises(PySparkException) as raised:

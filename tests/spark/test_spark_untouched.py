@@ -1,4 +1,4 @@
-"""Jobs that are given wrong arguments leave log directories as they were."""
+"""Tests that jobs with wrong arguments leave log directories unchanged."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["in_process"]
 
 pytestmark = pytest.mark.usefixtures("in_process")
 
-#: What each job is asked for that is not there.
+#: Topics and partitions that do not exist, for each job.
 WRONG: list[tuple[str, list[tuple[str, int | None]]]] = [
     (job, [choice])
     for job in ("verify", "stats", "compact", "reindex", "export", "salvage", "merge", "import_")
@@ -32,7 +32,7 @@ WRONG: list[tuple[str, list[tuple[str, int | None]]]] = [
 
 @pytest.fixture
 def data(writable_corpus: Callable[[str], Path]) -> Path:
-    """After a crash: opening it for writing would change much."""
+    """A directory after a crash, which opening for writing would change."""
     return writable_corpus("kafka43-crash")
 
 

@@ -1,5 +1,5 @@
-"""Writing by Spark: what is in the logs then, what is refused, and that nothing is left of what
-failed; a real broker goes on with what was written."""
+"""Tests of writing with Spark: the resulting logs, rejected input, and cleanup after failures; a
+real broker continues with the result."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def write(frame: DataFrame, path: Path, **options: str) -> None:
 
 
 def records(path: Path, topic: str = "t") -> dict[int, list[Plain]]:
-    """By partition; the directory is in order."""
+    """Returns the records by partition; asserts that the directory has no faults."""
     with LogManager(str(path)) as engine:
         assert complaints(engine) == []
         return {n: read(engine.log(topic, n).view()) for n in engine.topics().get(topic, [])}
@@ -96,12 +96,12 @@ def test_what_was_written_is_what_is_read(spark: SparkSession, log_dir: Path) ->
     assert sum(map(len, by_partition.values())) == 3000
     for some in by_partition.values():
         keys = [int(record.key or b"-1") for record in some]
-        assert keys == sorted(keys)  # tasks one after the other, their rows in order
+        assert keys == sorted(keys)  # tasks follow one another, with their rows in order
     assert {int(r.key or b"") for r in by_partition[2]} >= set(range(0, 3000, 3))
 
 
 def test_paths_that_are_no_log_directories(spark: SparkSession, tmp_path: Path) -> None:
-    """Topics may be made by a write, a log directory may not."""
+    """A write may create topics, but no log directory."""
     frame = spark.range(3).selectExpr("cast(id as string) as value")
     missing, plain = tmp_path / "missing", tmp_path / "plain"
     plain.mkdir()
@@ -137,14 +137,14 @@ def test_topics_of_rows_and_a_missing_topic(spark: SparkSession, log_dir: Path) 
     write(frame, log_dir, createTopics="2")
     assert len(values(log_dir)) == 50
     assert {n: len(some) for n, some in records(log_dir, "new").items()} == {0: 25, 1: 25}
-    write(frame, log_dir, topic="t")  # the option wins
+    write(frame, log_dir, topic="t")  # the option overrides the column
     assert len(values(log_dir)) == 150
 
 
 def test_topics_that_a_cluster_does_not_know(
     spark: SparkSession, writable_corpus: Callable[[str], Path], tmp_path: Path
 ) -> None:
-    """Refused before a task runs if the option names the topic, else when a task meets it."""
+    """Rejected before any task runs if the option names the topic, else in the task."""
     data = writable_corpus("kafka43-crash-recovered")
     before = sorted(path.name for path in data.iterdir())
     beside = sorted(path.name for path in tmp_path.iterdir())
@@ -166,7 +166,7 @@ def test_topics_that_a_cluster_does_not_know(
     write(rows, data, topic="new", createTopics="2", unregistered="true")
     assert sorted(records(data, "new")) == [0, 1]
     assert len(values(data, "new")) == 40
-    write(rows, data, createTopics="1")  # there is nothing to be made now
+    write(rows, data, createTopics="1")  # the topic already exists
     assert len(values(data, "new")) == 80
 
 
@@ -205,7 +205,7 @@ def test_what_is_refused(spark: SparkSession, log_dir: Path) -> None:
 def test_what_is_large_is_taken_as_it_is_and_what_is_small_is_joined(
     spark: SparkSession, log_dir: Path
 ) -> None:
-    """One task with 38 MiB for each of two partitions, and two with two."""
+    """Writes 38 MiB per partition with one task, then 2 MiB per partition with two tasks."""
     value = "concat(id, ':', repeat('x', 100)) as value"
     for rows, tasks in ((700_000, 1), (80_000, 2)):
         frame = spark.range(0, rows, 1, tasks).selectExpr(value)
@@ -237,7 +237,7 @@ def test_a_numbered_write_of_a_batch_is_done_once(spark: SparkSession, log_dir: 
 def test_a_repeated_epoch_of_a_stream_is_written_once(
     spark: SparkSession, log_dir: Path, tmp_path: Path
 ) -> None:
-    """The driver dies between the commit and Spark's note of it."""
+    """The driver crashes between the commit and Spark's record of it."""
     checkpoint = tmp_path / "checkpoint"
 
     def run() -> None:
@@ -391,7 +391,7 @@ def test_rows_are_grouped_by_their_numbers(numbers: list[int]) -> None:
 
 
 def test_nothing_staged_is_removed_while_the_commit_records_cannot_be_read(log_dir: Path) -> None:
-    """It may have been committed, and then the next writable opening needs it."""
+    """The job may be committed; then the next opening for writing needs the staged files."""
     job = new_job()
     target = Target(
         log_dirs=(str(log_dir),),
@@ -411,7 +411,7 @@ def test_nothing_staged_is_removed_while_the_commit_records_cannot_be_read(log_d
     remove_job(target, job)
     assert (attempt / "part").read_bytes() == b"records"
     records.unlink()
-    records.mkdir()  # reading it is an OSError, or what the engine makes of one
+    records.mkdir()  # reading it raises OSError, or the engine's error for it
     remove_job(target, job)
     assert (attempt / "part").read_bytes() == b"records"
     records.rmdir()

@@ -1,8 +1,7 @@
-"""A driver of its own that writes, and whose tasks are killed or wait: `writing_driver.py PATH
-SCRATCH`.
+"""A separate driver whose writing tasks are killed or wait: `writing_driver.py PATH SCRATCH`.
 
-First the Python worker of a task is killed once, in the middle of it; then comes a write whose
-second task waits for ever when the first is done.
+In the first write, a task's Python worker is killed once in the middle; in the second, the second
+task waits forever when the first is done.
 """
 
 from __future__ import annotations
