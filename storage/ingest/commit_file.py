@@ -2,7 +2,7 @@
 
 A write adds segments to several partitions, one after the other. Interrupted in between, it would
 be in only some of them. So the commit is recorded before the first partition is changed, as a
-transaction's is (`transaction_log`), and the next process to open the directories completes it.
+transaction's is (`TransactionLog`), and the next process to open the directories completes it.
 
 A writer that repeats itself after a restart (a streaming query) numbers its writes. The last number
 of each such writer stays recorded, so that each write is applied once.
