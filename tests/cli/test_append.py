@@ -1,4 +1,4 @@
-"""`kafkafs append`."""
+"""Tests of `kafkafs append`."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ Shell = Callable[[str], "subprocess.CompletedProcess[str]"]
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    """A log directory with topics orders (2 partitions), and keyed, which is compacted."""
+    """A log directory with the topics orders (2 partitions) and keyed (compacted)."""
     with LogManager(str(tmp_path / "data")) as engine:
         engine.create_topic("orders", 2)
-        engine.create_topic("keyed", settings={"cleanup.policy": "compact"})
+        engine.create_topic("keyed", configs={"cleanup.policy": "compact"})
     return tmp_path / "data"
 
 
 @pytest.fixture
 def append(data: Path) -> Callable[..., Result]:
-    """`append(input, "orders/0", options…)`."""
+    """`append(input, "orders/0", options…)` runs the verb with `input` as stdin."""
 
     def run(text: bytes | str, partition: str, *options: str) -> Result:
         words = ["append", str(data), partition, *options]
@@ -186,7 +186,7 @@ def test_a_held_directory_is_refused_with_the_holder(data: Path, shell: Shell) -
 def test_lines_come_when_they_come_and_not_only_at_the_end(
     data: Path, programs: Path, environment: Mapping[str, str]
 ) -> None:
-    """Someone who follows the log sees a line long before the pipe ends."""
+    """A reader that follows the log sees each line long before the pipe ends."""
     with subprocess.Popen(
         [programs / "kafkafs", "append", data, "orders/0"],
         stdin=subprocess.PIPE,
@@ -207,7 +207,7 @@ def test_lines_come_when_they_come_and_not_only_at_the_end(
 
 
 class Pieces(io.BytesIO):
-    """A file that gives what it has in these pieces."""
+    """A file whose reads return these pieces."""
 
     name = "pieces"
 

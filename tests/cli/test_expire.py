@@ -1,4 +1,4 @@
-"""`kafkafs expire`."""
+"""Tests of `kafkafs expire`."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from tests.conftest import differences, fingerprint
 
 Kafkafs = Callable[..., Result]
 Corpus = Callable[[str], Path]
-# A time before now, so that what is a day older than it has expired whenever the test runs.
+# A time in the past, so that records a day older have expired whenever the test runs.
 THEN = 1_700_000_000_000
 DAY_MS = 86_400_000
 
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    """Topic a with segments 0, 1, 2 of one record each, an hour apart, and topic b with one."""
+    """Topic a with segments 0, 1, 2 of one record each, an hour apart; topic b with one."""
     clock = SetClock(THEN)
     settings = {"segment.ms": "1000", "retention.ms": "-1"}
     with LogManager(str(tmp_path / "data"), clock=clock) as engine:
         for topic in ("a", "b"):
-            engine.create_topic(topic, settings=settings)
+            engine.create_topic(topic, configs=settings)
         for topic in "aaab":
             records = RecordColumns.from_values([b"v"], timestamp=clock.now_ms())
             engine.writer(topic, 0).append_records(records)
@@ -74,7 +74,7 @@ def test_all_of_a_partition(kafkafs: Kafkafs, data: Path) -> None:
     ]
     view = Engine(str(data)).log("a", 0).view()
     assert (view.start_offset, view.end_offset) == (3, 3)
-    assert bases(data, "b-0") == [0]  # was not asked for
+    assert bases(data, "b-0") == [0]  # was not selected
 
 
 def test_a_dry_run_changes_nothing_and_says_why(kafkafs: Kafkafs, data: Path) -> None:
@@ -121,7 +121,7 @@ def test_wrong_usage(kafkafs: Kafkafs, data: Path, words: list[str], code: int, 
 
 
 def test_a_brokers_directory(kafkafs: Kafkafs, writable_corpus: Corpus) -> None:
-    """What was told beforehand is what goes; the quorum's log stays out of it."""
+    """A dry run reports what the real run deletes; the metadata quorum's log is excluded."""
     root = writable_corpus("kafka43-clean")
     words = [root, "-c", "retention.ms=1000", "--json"]
     foretold = rows(kafkafs("expire", "-n", *words))
@@ -130,6 +130,6 @@ def test_a_brokers_directory(kafkafs: Kafkafs, writable_corpus: Corpus) -> None:
     assert {row["topic"] for row in done} & {"orders", "trimmed", "txn"}
     assert "__cluster_metadata" not in {row["topic"] for row in done}
     assert {row["rule"] for row in done if row["topic"] == "trimmed"} >= {"retention.ms"}
-    # Compacted topics are not deleted from by time.
+    # Retention by time does not apply to compacted topics.
     assert "compacted" not in {row["topic"] for row in done}
     assert rows(kafkafs("expire", *words)) == []

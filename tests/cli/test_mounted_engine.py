@@ -1,5 +1,5 @@
-"""Verbs on log directories that a mount of ours holds: that mount does the work, and all looks as
-though there was none."""
+"""Tests of verbs on log directories held by one of our own mounts: the mount does the work, and the
+output is the same as without a mount."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ def data(tmp_path: Path) -> Path:
     """Topic `old` with three segments that retention would delete; `keys`, compacted; and `t`."""
     clock = SetClock(THEN)
     with LogManager(str(tmp_path / "data"), clock=clock) as engine:
-        engine.create_topic("old", settings={"segment.ms": "1000", "retention.ms": "3600000"})
+        engine.create_topic("old", configs={"segment.ms": "1000", "retention.ms": "3600000"})
         compacted = {"cleanup.policy": "compact", "segment.ms": "1000"}
-        engine.create_topic("keys", settings=compacted)
-        engine.create_topic("all", settings=compacted)
+        engine.create_topic("keys", configs=compacted)
+        engine.create_topic("all", configs=compacted)
         engine.create_topic("t", 2)
         for _ in range(3):
             for topic in ("old", "keys", "all"):
@@ -46,7 +46,7 @@ def data(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def copy(data: Path, tmp_path: Path) -> Path:
-    """The same directory that nobody has mounted."""
+    """A copy of the directory that is not mounted."""
     return shutil.copytree(data, tmp_path / "copy")
 
 
@@ -148,7 +148,7 @@ def test_a_mount_of_somebody_else_is_not_believed() -> None:
 def test_what_writes_waits_for_a_mount_that_is_ending(data: Path, mount: Mount) -> None:
     mount.daemon.send_signal(signal.SIGSTOP)
     try:
-        # umount(8) would first ask the daemon for attributes.
+        # umount(8) would first request attributes from the daemon.
         assert ctypes.CDLL(None).umount2(bytes(mount.point), 2) == 0
         command = [sys.executable, "-m", "kafkafs", "topic", "delete", str(data), "t"]
         with subprocess.Popen(

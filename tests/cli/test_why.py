@@ -1,4 +1,4 @@
-"""`kafkafs why`."""
+"""Tests of `kafkafs why`."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ THEN = 1_700_000_000_000  # 2023-11-14T22:13:20Z
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    """Topic t with five segments of one record each, an hour apart; one is a transaction's that
-    was left open."""
+    """Topic t with five segments of one record each, an hour apart; one record belongs to an open
+    transaction."""
     clock = SetClock(THEN)
     settings = {"segment.ms": "1000", "cleanup.policy": "compact"}
     with LogManager(str(tmp_path / "data"), clock=clock) as engine:
-        engine.create_topic("t", settings=settings)
+        engine.create_topic("t", configs=settings)
         producer = TransactionalProducer(engine)
         for number in range(5):
             records = RecordColumns.from_values([b"v"], keys=[b"k"], timestamp=clock.now_ms())
