@@ -50,7 +50,7 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True)
-class Fed:
+class VerbWithData:
     """A verb whose line is followed by `size` bytes of data; `then` turns these into its work."""
 
     size: int
@@ -67,7 +67,9 @@ class Ended(Exception):
 class Control:
     """The conversations of a mount. Any thread may use it."""
 
-    def __init__(self, engine: LogManager, prepare: Callable[[Control, bytes], Work | Fed]) -> None:
+    def __init__(
+        self, engine: LogManager, prepare: Callable[[Control, bytes], Work | VerbWithData]
+    ) -> None:
         """`prepare` parses a line. It raises Invalid, or the engine's error for a name in it."""
         self.engine = engine
         self.prepare = prepare
@@ -141,8 +143,8 @@ class ControlHandle(WriteHandle):
         self._control = control
         self._changed = threading.Condition()  # guards all below
         self._line = bytearray()
-        self._fed: Fed | None = None  # the verb that takes the next bytes,
-        self._food = bytearray()  # and those of them that have arrived
+        self._awaiting_data: VerbWithData | None = None  # the verb that takes the next bytes,
+        self._data = bytearray()  # and those of them that have arrived
         self._waiting: deque[Work] = deque()
         self._is_working = False
         self._rows: deque[memoryview] = deque()
@@ -156,7 +158,8 @@ class ControlHandle(WriteHandle):
         and ignores the rest."""
         at = 0
         while at < len(data):
-            at += self._feed(data[at:]) if self._fed is not None else self._add(data[at:])
+            take = self._add if self._awaiting_data is None else self._take_data
+            at += take(data[at:])
         return len(data)
 
     def _add(self, data: bytes) -> int:
@@ -170,14 +173,14 @@ class ControlHandle(WriteHandle):
             raise Invalid(f"control: a line has more than {MAX_LINE_BYTES} bytes")
         return len(line) + len(end)
 
-    def _feed(self, data: bytes) -> int:
+    def _take_data(self, data: bytes) -> int:
         """Takes the data of the verb before; returns the number of bytes taken."""
-        assert self._fed is not None
-        part = data[: self._fed.size - len(self._food)]
-        self._food += part
-        if len(self._food) == self._fed.size:
-            work = self._fed.then(bytes(self._food))
-            self._fed, self._food = None, bytearray()
+        assert self._awaiting_data is not None
+        part = data[: self._awaiting_data.size - len(self._data)]
+        self._data += part
+        if len(self._data) == self._awaiting_data.size:
+            work = self._awaiting_data.then(bytes(self._data))
+            self._awaiting_data, self._data = None, bytearray()
             self._begin(work)
         return len(part)
 
@@ -186,8 +189,8 @@ class ControlHandle(WriteHandle):
 
     def flush(self) -> None:
         """Executes a last line without a line end."""
-        if self._fed is not None:
-            self._fed, self._food = None, bytearray()
+        if self._awaiting_data is not None:
+            self._awaiting_data, self._data = None, bytearray()
             raise Invalid("control: the data after a line is shorter than its size")
         self._take_line()
 
@@ -204,10 +207,10 @@ class ControlHandle(WriteHandle):
         except (Invalid, StorageError) as error:
             self._put(PartitionFailed.of(error).as_json())
             raise Invalid(f"control: {shown}: {error}") from None
-        if isinstance(work, Fed) and work.size:
-            self._fed = work
+        if isinstance(work, VerbWithData) and work.size:
+            self._awaiting_data = work
             return
-        if isinstance(work, Fed):
+        if isinstance(work, VerbWithData):
             work = work.then(b"")
         else:
             logger.info("control: %s", shown)

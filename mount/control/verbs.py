@@ -26,12 +26,12 @@ from kafkafs.storage.operations.topics import (
 from kafkafs.storage.operations.undelete import ListDeleted, list_deleted, undelete
 
 from ..vfs.errnos import Invalid
-from .conversation import Control, Emit, Fed, Work
+from .conversation import Control, Emit, VerbWithData, Work
 from .lines import described, json_object, selecting, undeleting
 
 _MAX_APPEND_BYTES: Final = 64 << 20
 
-Prepare = Callable[[Control, Sequence[str]], Work | Fed]
+Prepare = Callable[[Control, Sequence[str]], Work | VerbWithData]
 Q = TypeVar("Q", bound=Request)
 Operation = Callable[[Any, Q, ProgressListener], Iterator[Row | PartitionFailed]]
 
@@ -46,7 +46,7 @@ class ControlVerb:
     prepare: Prepare
 
 
-def prepared(control: Control, line: bytes) -> Work | Fed:
+def prepared(control: Control, line: bytes) -> Work | VerbWithData:
     """Returns the work for a line. Raises Invalid if the verb is unknown or wrongly used."""
     name, *words = line.decode("utf-8", "surrogateescape").split(None, 1) or [""]
     verb = VERBS.get(name)
@@ -213,7 +213,7 @@ def _refuse_values(found: Mapping[str, Any], *, nulls: bool) -> None:
             raise Invalid("config values must be strings")
 
 
-def _append(control: Control, words: Sequence[str]) -> Fed:
+def _append(control: Control, words: Sequence[str]) -> VerbWithData:
     """Prepares the verb: `size` bytes of whole lines follow and are appended once they have all
     arrived."""
     kinds = {"format": str, "keySeparator": str, "compression": str, "batchSize": int}
@@ -237,7 +237,7 @@ def _append(control: Control, words: Sequence[str]) -> Fed:
             writer.flush()
         emit(row.as_json())
 
-    return Fed(size, lambda data: Work(partial(run, data), is_quick=True))
+    return VerbWithData(size, lambda data: Work(partial(run, data), is_quick=True))
 
 
 _WITH_JSON: Final[frozenset[Prepare]] = frozenset((_create_topic, _configure_topic, _append))

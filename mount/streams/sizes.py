@@ -194,7 +194,7 @@ class StreamSize:
             number = min(bisect_right(self._starts, position), len(self._parts)) - 1
             if number < 0:
                 return 0, -1
-            # Parts before it that have no byte may have damage, which belongs to this position, too.
+            # Parts before it without a byte may have damage, which belongs to this position, too.
             number = bisect_left(self._starts, self._starts[number])
             start, measured = self._starts[number], self._parts[number]
             within = measured.before(position - start) if measured is not None else None

@@ -7,7 +7,7 @@ import errno
 import pytest
 
 from kafkafs.mount.vfs import errnos
-from kafkafs.mount.vfs.errnos import ERRNOS, TreeError, errno_of
+from kafkafs.mount.vfs.errnos import ERRNOS, IsADirectory, NotADirectory, TreeError, errno_of
 from kafkafs.storage import errors
 from kafkafs.storage.errors import CorruptError, OffsetNotFound, StorageError
 
@@ -39,7 +39,9 @@ def test_a_subclass_has_its_base_s() -> None:
         (OSError(errno.ENOTDIR, "x"), errno.EIO),
         (OSError("no number"), errno.EIO),
         (ZeroDivisionError(), errno.EIO),
+        (NotADirectory(), errno.ENOTDIR),
+        (IsADirectory(), errno.EISDIR),
     ],
 )
-def test_what_comes_from_elsewhere(error: Exception, number: int) -> None:
+def test_errno_of(error: Exception, number: int) -> None:
     assert errno_of(error) == number
