@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 
 from hypothesis import strategies as st
 
-from kafkafs.storage.format.layout import (Codec, TimestampType)
-from kafkafs.storage.format.records.record_columns import (SimpleRecord)
+from kafkafs.storage.format.layout import Codec, TimestampType
+from kafkafs.storage.format.records.record_columns import SimpleRecord
 from tests.building import BatchFields, MessageFields, build_batch, build_messages
 
 INT64 = st.integers(-(1 << 63), (1 << 63) - 1)

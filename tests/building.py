@@ -11,11 +11,11 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from kafkafs.storage.format import (layout)
-from kafkafs.storage.format.checksum import (crc32c)
-from kafkafs.storage.format.layout import (Codec, ControlType, TimestampType)
-from kafkafs.storage.format.records.compress import (compress)
-from kafkafs.storage.format.records.record_columns import (SimpleRecord)
+from kafkafs.storage.format import layout
+from kafkafs.storage.format.checksum import crc32c
+from kafkafs.storage.format.layout import Codec, ControlType, TimestampType
+from kafkafs.storage.format.records.compress import compress
+from kafkafs.storage.format.records.record_columns import SimpleRecord
 
 NONE = -1
 """Kafka's sentinel for "no" timestamp, offset, producer id or epoch, sequence, leader epoch."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from kafkafs.storage.format.checksum import (crc32c)
-from kafkafs.storage.format.records.record_columns import (SimpleRecord)
+from kafkafs.storage.format.checksum import crc32c
+from kafkafs.storage.format.records.record_columns import SimpleRecord
 from tests.building import BatchFields, build_batch
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from kafkafs.storage.format.layout import (Codec, ControlType)
-from kafkafs.storage.format.records.record_columns import (SimpleRecord)
+from kafkafs.storage.format.layout import Codec, ControlType
+from kafkafs.storage.format.records.record_columns import SimpleRecord
 from tests.building import BatchFields, build_batch, build_end_txn_marker
 from tests.logs import (
     PartitionWriter,

@@ -19,10 +19,15 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from kafkafs.storage.format.checksum import (crc32c)
-from kafkafs.storage.format.layout import (CRC_COVERS_FROM, CRC_POSITION, Codec)
-from kafkafs.storage.format.records.encoder import (BatchPlan, encode)
-from kafkafs.storage.format.records.record_columns import (Field, Headers, RecordColumns, SimpleRecord)
+from kafkafs.storage.format.checksum import crc32c
+from kafkafs.storage.format.layout import CRC_COVERS_FROM, CRC_POSITION, Codec
+from kafkafs.storage.format.records.encoder import BatchPlan, encode
+from kafkafs.storage.format.records.record_columns import (
+    Field,
+    Headers,
+    RecordColumns,
+    SimpleRecord,
+)
 from tests.building import BatchFields, build_batch
 from tests.logs import TopicSettings, write_log_dir, write_partition
 

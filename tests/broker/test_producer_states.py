@@ -14,14 +14,14 @@ from typing import Any
 
 import pytest
 
-from kafkafs.storage.errors import (Refused)
-from kafkafs.storage.format.layout import (MAX_INT32, ControlType)
-from kafkafs.storage.format.messages.control import (parse_end_txn_marker)
-from kafkafs.storage.format.records.batch import (BatchTable, scan)
-from kafkafs.storage.format.records.record_columns import (SimpleRecord)
-from kafkafs.storage.format.records.validate import (AppendOrigin)
-from kafkafs.storage.log.state.producers import (Duplicate, ProducerStateManager)
-from kafkafs.storage.segment.txn_index import (AbortedTxn)
+from kafkafs.storage.errors import Refused
+from kafkafs.storage.format.layout import MAX_INT32, ControlType
+from kafkafs.storage.format.messages.control import parse_end_txn_marker
+from kafkafs.storage.format.records.batch import BatchTable, scan
+from kafkafs.storage.format.records.record_columns import SimpleRecord
+from kafkafs.storage.format.records.validate import AppendOrigin
+from kafkafs.storage.log.state.producers import Duplicate, ProducerStateManager
+from kafkafs.storage.segment.txn_index import AbortedTxn
 from tests.broker.kafka import installation, java
 from tests.building import BatchFields, build_batch, build_end_txn_marker
 

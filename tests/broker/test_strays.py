@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from kafkafs.cli.main import (cli)
-from kafkafs.storage.errors import (Unregistered)
-from kafkafs.storage.format.records.record_columns import (SimpleRecord)
-from kafkafs.storage.log_manager import (LogManager)
+from kafkafs.cli.main import cli
+from kafkafs.storage.errors import Unregistered
+from kafkafs.storage.format.records.record_columns import SimpleRecord
+from kafkafs.storage.log_manager import LogManager
 from tests.broker.driver import Driver, Message
 from tests.broker.kafka import Broker
 from tests.building import build_batch

@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from kafkafs.storage.cleaner.offset_map import (OffsetMap)
-from kafkafs.storage.clock import (SetClock)
-from kafkafs.storage.format.layout import (Codec)
-from kafkafs.storage.format.records.record_columns import (SimpleRecord)
-from kafkafs.storage.log.append.writer import (LogWriter)
-from kafkafs.storage.log_manager import (LogManager)
-from kafkafs.storage.transactions.producer import (abort_transaction)
+from kafkafs.storage.cleaner.offset_map import OffsetMap
+from kafkafs.storage.clock import SetClock
+from kafkafs.storage.format.layout import Codec
+from kafkafs.storage.format.records.record_columns import SimpleRecord
+from kafkafs.storage.log.append.writer import LogWriter
+from kafkafs.storage.log_manager import LogManager
+from kafkafs.storage.transactions.producer import abort_transaction
 from tests.building import BatchFields, build_batch
 from tests.reading import Plain, read
 

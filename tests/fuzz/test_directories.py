@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkafs.storage.format.records.record_columns import (SimpleRecord)
+from kafkafs.storage.format.records.record_columns import SimpleRecord
 from tests.building import BatchFields, build_batch
 from tests.conftest import differences, fingerprint
 from tests.fuzz import targets

@@ -57,7 +57,9 @@ def test_a_brokers_file(corpus: Callable[[str], Path]) -> None:
 
 def test_a_torn_file_is_corrupt_and_named(tmp_path: Path) -> None:
     (tmp_path / "leader-epoch-checkpoint").write_text("0\n1\n0\n")
-    with pytest.raises(CorruptError, match="leader-epoch-checkpoint: position 4: 1 fields in an entry"):
+    with pytest.raises(
+        CorruptError, match="leader-epoch-checkpoint: position 4: 1 fields in an entry"
+    ):
         read_leader_epochs(DirFd(str(tmp_path)))
 
 

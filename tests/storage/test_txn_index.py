@@ -48,7 +48,9 @@ def test_a_later_version_is_refused_with_its_place(tmp_path: Path) -> None:
     index = write(tmp_path, VECTOR + b"\1" + VECTOR[1:])
     entries = index.entries()
     assert next(entries).producer_id == 1000
-    with pytest.raises(CorruptError, match=r"txnindex: position 34: aborted transaction of version 1"):
+    with pytest.raises(
+        CorruptError, match=r"txnindex: position 34: aborted transaction of version 1"
+    ):
         next(entries)
 
 
