@@ -78,7 +78,7 @@ def test_long(kafkafs: Kafkafs, clean: Path) -> None:
     assert lines[0].split()[0] == "lrwxrwxrwx"
     assert lines[0].endswith("first -> 0")
     assert lines[602] == "-r--r--r--  110  2026-09-01T12:35:44.663Z  600"
-    # Sizes are right-aligned within a block of lines.
+    # Sizes are aligned within each block of a thousand names.
     assert len({line.index("2026") for line in lines[2:1000]}) == 1
 
 
@@ -136,7 +136,7 @@ def test_on_a_terminal_names_stand_in_columns(
     with Terminal(["kafkafs", "ls", "-1", str(clean), "orders/0"], surroundings) as terminal:
         assert terminal.exit_code() == 0
         assert len(terminal.seen.splitlines()) == len(NAMES)
-    # Too many names to compute column widths: one name per line.
+    # More than a thousand names are not arranged in columns: one name per line.
     many = ["kafkafs", "ls", str(clean), "compacted-dirty/0/offset"]
     with Terminal(many, surroundings) as terminal:
         assert terminal.exit_code() == 0
