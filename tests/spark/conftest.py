@@ -1,4 +1,4 @@
-"""One Spark session with two threads, shared by all tests because it starts in ten seconds."""
+"""One Spark session with two threads for all tests, because starting it takes ten seconds."""
 
 from __future__ import annotations
 

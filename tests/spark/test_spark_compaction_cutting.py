@@ -44,8 +44,8 @@ def test_parts_that_fit_into_memory_are_a_multiple(offsets: int, parts: int, fou
 
 @given(st.lists(st.integers(1, 5), max_size=6), st.integers(1, 4))
 def test_it_takes_no_longer_than_cutting_none_or_all(counts: list[int], processors: int) -> None:
-    """Compared with the best distribution of whole partitions, of which largest-first takes at most
-    4/3."""
+    """Compares with the best distribution of whole partitions; largest-first takes at most 4/3 of
+    its time."""
     sizes = sorted((count * GIB for count in counts), reverse=True)
     cut = how_many_to_cut(sizes, processors)
     taken = in_pieces(sizes[:cut], processors) + best(sizes[cut:], processors)

@@ -140,7 +140,7 @@ def test_damage_is_skipped_and_told(corpus: Corpus) -> None:
 
 
 def test_damage_behind_the_last_batch_is_told(corpus: Corpus) -> None:
-    """The log ends inside a batch, so the next offset is unknown."""
+    """The log was cut off inside a batch, so the next offset is unknown: 0 are known as lost."""
     read = Read(corpus("kafka43-torn"), {"subscribe": "crash-plain"})
     cut = [row for row in read.losses() if row["partition"] == 0]
     assert len(cut) == 1

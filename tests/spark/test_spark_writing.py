@@ -205,7 +205,7 @@ def test_what_is_refused(spark: SparkSession, log_dir: Path) -> None:
 def test_what_is_large_is_taken_as_it_is_and_what_is_small_is_joined(
     spark: SparkSession, log_dir: Path
 ) -> None:
-    """Writes 38 MiB per partition with one task, then 2 MiB per partition with two tasks."""
+    """One task writes 38 MiB per partition, then each of two tasks 2 MiB per partition."""
     value = "concat(id, ':', repeat('x', 100)) as value"
     for rows, tasks in ((700_000, 1), (80_000, 2)):
         frame = spark.range(0, rows, 1, tasks).selectExpr(value)
