@@ -3,7 +3,7 @@
     python -m tests.crash.placing DIRECTORY LIVES SEED
 
 Each process (a life) first checks that every earlier write is in all of its partitions, exactly
-once, or in none, and in all if `place` had returned. It repeats the last write, as a restarted
+once, or in none, and in all if `ingest` had returned. It repeats the last write, as a restarted
 stream does, and continues. The last line printed reports what the last life found: how many writes
 are present, and how many were tried.
 """
