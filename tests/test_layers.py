@@ -24,6 +24,7 @@ LISTS = {
     "storage/format/kernels": "a kernel each",
     "storage/format/messages/schemas": "the schemas of a coordinator each",
     "mount/nodes": "a name in the tree each",
+    "storage/operations": "what a verb does each",
     "kafkafs/cli/verbs": "a verb each",
     "kafkafs/spark/jobs": "a job each",
     "storage": "a subject each",

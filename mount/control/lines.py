@@ -16,6 +16,7 @@ from kafkafs.storage.log_dirs.purging import FoundLeftover
 from kafkafs.storage.log_dirs.selection import Selection
 from kafkafs.storage.operations.append import AppendedLines, AppendLines
 from kafkafs.storage.operations.compact import Compact, CompactedLog
+from kafkafs.storage.operations.describe_topics import TopicConfigs
 from kafkafs.storage.operations.expire import Expire, ExpiredSegment
 from kafkafs.storage.operations.purge import Purge
 from kafkafs.storage.operations.request import PartitionFailed, PartitionsRequest, Request, Row
@@ -25,7 +26,6 @@ from kafkafs.storage.operations.topics import (
     CreateTopic,
     DeleteTopics,
     RemovedTopic,
-    TopicConfigs,
 )
 from kafkafs.storage.operations.undelete import ListDeleted, Undelete
 

@@ -14,6 +14,7 @@ from time import monotonic
 from types import MappingProxyType
 
 from ..cleaner.preview.latest import LatestRecords
+from ..clock import Clock, SystemClock
 from ..config.kafka import (
     Configs,
     Resolved,
@@ -35,6 +36,8 @@ CLOSE_REMOVED_SECONDS = 2.0
 
 class Engine:
     """Log directories, opened read-only."""
+
+    clock: Clock = SystemClock()
 
     def __init__(
         self, paths: str | Sequence[str], configs: Mapping[str, str] | None = None

@@ -299,7 +299,7 @@ def _passes(
 def _previewed(
     engine: Engine, key: TopicPartition, request: Compact, on_progress: OnProgress
 ) -> _Result:
-    question = _question(engine, key, request.now_ms(engine))
+    question = preview_request(engine, key, request.now_ms(engine))
     planned, view = question.planned, question.view
     if not is_due(planned, request.force):
         # Nothing will be cleaned; only retention remains.
@@ -363,7 +363,7 @@ def retained_keys(
 def _retained_keys(
     engine: Engine, key: TopicPartition, now_ms: int, on_progress: OnProgress
 ) -> Iterator[KeptKey]:
-    question = retry_if_gone(lambda: _question(engine, key, now_ms).pinned())
+    question = retry_if_gone(lambda: preview_request(engine, key, now_ms).pinned())
     compacted = CompactedView(question, preview(question, on_progress, in_full=False))
     bounds = _bounds_above(question.view, question.planned)
     newest = engine.latest.newest(question.view)
@@ -394,7 +394,9 @@ def _until(part: Columns, row: int, question: PreviewRequest) -> int:
     return question.now_ms + question.config.delete_retention_ms
 
 
-def _question(engine: Engine, key: TopicPartition, now_ms: int) -> PreviewRequest:
+def preview_request(engine: Engine, key: TopicPartition, now_ms: int) -> PreviewRequest:
+    """Returns a log and how it would be compacted at `now_ms`, from its configs and the state of
+    its segments; reads no records."""
     topic, number = key
     checkpoint = engine.partition_dir(topic, number).log_dir.cleaner_offsets.get(key)
     return PreviewRequest.of(

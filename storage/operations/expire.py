@@ -13,12 +13,12 @@ from ..io.retry import retry_if_gone
 from ..log.delete import retention
 from ..log.delete.retention import Hold, Outlook, RetentionPlan, RetentionState, Rule
 from ..log_dirs.engine import Engine
-from ..log_manager import LogManager
 from .request import (
     SILENT,
     PartitionFailed,
     PreviewableRequest,
     ProgressListener,
+    manager_of,
     per_partition,
     writable,
 )
@@ -122,8 +122,9 @@ def _applied(engine: Engine, key: TopicPartition, request: Expire) -> list[Expir
 def _config_and_state(engine: Engine, key: TopicPartition) -> tuple[TopicConfig, RetentionState]:
     """Returns what retention depends on. The facts of all segments are read here, because those of
     a deleted segment are no longer available."""
-    if isinstance(engine, LogManager):
-        writer = engine.writer(*key)
+    manager = manager_of(engine)
+    if manager is not None:
+        writer = manager.writer(*key)
         config, state = writer.config, writer.retention_state()
     else:
         config = engine.topic_config(key[0]).config

@@ -9,8 +9,14 @@ from itertools import groupby
 from ..errors import StorageError
 from ..log_dirs.engine import Engine
 from ..log_dirs.purging import FoundLeftover, find_leftovers, select
-from ..log_manager import LogManager
-from .request import SILENT, PartitionFailed, PartitionsRequest, ProgressListener, writable
+from .request import (
+    SILENT,
+    PartitionFailed,
+    PartitionsRequest,
+    ProgressListener,
+    manager_of,
+    writable,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +39,9 @@ class Purge(PartitionsRequest):
 
     def leftovers(self, engine: Engine) -> list[FoundLeftover]:
         """Returns the selected leftovers, without those of the engine's own deletions."""
-        if isinstance(engine, LogManager):
-            found = engine.leftovers(strays=self.strays)
+        manager = manager_of(engine)
+        if manager is not None:
+            found = manager.leftovers(strays=self.strays)
         else:
             found = list(find_leftovers(engine.log_dirs, strays=self.strays))
         return select(engine, found, self.selection)

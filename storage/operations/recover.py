@@ -16,14 +16,7 @@ from ..format.files.names import TopicPartition
 from ..io.retry import retry_if_gone
 from ..log.load.log_loader import LogLoader, RecoveryPlan
 from ..log_dirs.engine import Engine
-from .request import (
-    SILENT,
-    PartitionFailed,
-    PartitionsRequest,
-    ProgressListener,
-    per_partition,
-    present_ms,
-)
+from .request import SILENT, PartitionFailed, PartitionsRequest, ProgressListener, per_partition
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +119,7 @@ def plan_for(
         log_dir.log_start_offsets.get((topic, partition), 0),
         log_dir.is_clean if is_clean is None else is_clean,
         engine.topic_config(topic).config,
-        present_ms(engine),
+        engine.clock.now_ms(),
         engine.context.limits,
         broker_config(engine.configs).producer_id_expiration_ms,
     )

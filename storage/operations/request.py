@@ -9,14 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
-from ..clock import SystemClock
 from ..errors import StorageError, UnknownPartition, UnknownTopic
 from ..format.files.names import TopicPartition
 from ..log_dirs.engine import Engine
 from ..log_dirs.selection import EVERYTHING, Selection
-from ..log_manager import LogManager
+
+if TYPE_CHECKING:
+    from ..log_manager import LogManager
 
 # Fewer partitions are handled so quickly that their progress is not worth reporting.
 _MANY: Final = 200
@@ -123,20 +124,24 @@ class PreviewableRequest(PartitionsRequest):
 
     def now_ms(self, engine: Engine) -> int:
         """Returns the time as of which the request is evaluated."""
-        return present_ms(engine) if self.at_ms is None else self.at_ms
+        return engine.clock.now_ms() if self.at_ms is None else self.at_ms
 
 
-def present_ms(engine: Engine) -> int:
-    """Returns the time of the engine's clock, or of the system's if it only reads."""
-    clock = engine.clock if isinstance(engine, LogManager) else SystemClock()
-    return clock.now_ms()
+def manager_of(engine: Engine) -> LogManager | None:
+    """Returns the engine if it is open for writing, else None."""
+    if type(engine) is Engine:
+        return None  # without importing all that writing needs
+    from ..log_manager import LogManager
+
+    return engine if isinstance(engine, LogManager) else None
 
 
 def writable(engine: Engine) -> LogManager:
     """Returns the engine. Raises TypeError if it was opened only for reading."""
-    if not isinstance(engine, LogManager):
+    manager = manager_of(engine)
+    if manager is None:
         raise TypeError("a request that writes needs directories that are open for writing")
-    return engine
+    return manager
 
 
 def per_partition(

@@ -1,17 +1,17 @@
-"""Creates, deletes, configures and lists topics."""
+"""Creates, deletes and configures topics."""
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from ..config.kafka import Configs, checked_topic_config, run_configs
 from ..config.topic_file import changed_configs
-from ..errors import ConfigsNotRemoved, StorageError, UnknownPartition, UnknownTopic
+from ..errors import ConfigsNotRemoved, StorageError
 from ..log_dirs.engine import Engine
 from ..topics.topics import changeable_partitions, refuse_in_engine, refuse_new_topic
+from .describe_topics import TopicConfigs
 from .request import SILENT, PartitionFailed, ProgressListener, writable
 
 
@@ -128,42 +128,21 @@ def delete_topics(
 
 @dataclass(frozen=True, slots=True)
 class ConfigureTopic:
-    """Changes configs of a topic, where None removes one. Without `changes`, only shows them."""
+    """Changes configs of a topic, where None removes one."""
 
     topic: str
     changes: Mapping[str, str | None] = field(default_factory=dict)
 
     @property
     def writes(self) -> bool:
-        return bool(self.changes)
+        return True
 
     def check(self, engine: Engine) -> Sequence[PartitionFailed]:
         """Raises UnknownTopic, InvalidTopic or ConfigError."""
-        if self.changes:
-            changeable_partitions(engine, self.topic)
-            changed = changed_configs(engine.log_dirs.stored_configs(self.topic), self.changes)
-            engine.check_topic_configs(self.topic, changed, carried_over=True)
+        changeable_partitions(engine, self.topic)
+        changed = changed_configs(engine.log_dirs.stored_configs(self.topic), self.changes)
+        engine.check_topic_configs(self.topic, changed, carried_over=True)
         return ()
-
-
-@dataclass(frozen=True, slots=True)
-class TopicConfigs:
-    """The configs of a topic: `value` and `source` by name, and what is wrong with them."""
-
-    topic: str
-    configs: Mapping[str, Mapping[str, str]]
-    problems: Sequence[str]
-
-    def as_json(self) -> dict[str, Any]:
-        return {
-            "topic": self.topic,
-            "settings": dict(self.configs),
-            "problems": list(self.problems),
-        }
-
-    @classmethod
-    def of_json(cls, row: Mapping[str, Any]) -> TopicConfigs:
-        return cls(row["topic"], row["settings"], row["problems"])
 
 
 def configure_topic(
@@ -171,111 +150,5 @@ def configure_topic(
 ) -> Iterator[TopicConfigs]:
     """Yields the topic's configs after the changes. Raises UnknownTopic or ConfigError, and then
     changes nothing."""
-    if request.changes:
-        resolved = writable(engine).set_topic_config(request.topic, request.changes)
-    else:
-        resolved = engine.topic_config(request.topic)
-    yield TopicConfigs.of_json({"topic": request.topic, **resolved.as_json()})
-
-
-@dataclass(frozen=True, slots=True)
-class ListTopics:
-    """Lists topics, without names all of them, followed by stray partitions by directory name."""
-
-    topics: tuple[str, ...] = ()
-
-    @property
-    def writes(self) -> bool:
-        return False
-
-    def check(self, engine: Engine) -> Sequence[PartitionFailed]:
-        """Raises UnknownTopic."""
-        for name in self.topics:
-            engine.numbers_of(name)
-        return ()
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionSummary:
-    """`size` is the total size of the .log files in bytes."""
-
-    partition: int
-    start_offset: int
-    last_stable_offset: int
-    end_offset: int
-    segments: int
-    size: int
-
-    @classmethod
-    def of(cls, engine: Engine, topic: str, number: int) -> PartitionSummary:
-        view = engine.log(topic, number).view()
-        return cls(
-            number,
-            view.start_offset,
-            view.last_stable_offset,
-            view.end_offset,
-            len(view.segments),
-            view.size,
-        )
-
-    def as_json(self) -> dict[str, Any]:
-        return {
-            "partition": self.partition,
-            "startOffset": self.start_offset,
-            "lastStableOffset": self.last_stable_offset,
-            "endOffset": self.end_offset,
-            "segments": self.segments,
-            "size": self.size,
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class TopicSummary:
-    """A topic with its readable partitions. `topic_id`: "" if it has none. A stray partition has
-    the name of its directory as topic."""
-
-    topic: str
-    topic_id: str
-    is_stray: bool
-    partitions: tuple[PartitionSummary, ...]
-
-    def as_json(self) -> dict[str, Any]:
-        return {
-            "topic": self.topic,
-            "topicId": self.topic_id or None,
-            "isStray": self.is_stray,
-            "partitions": [each.as_json() for each in self.partitions],
-        }
-
-
-def list_topics(
-    engine: Engine, request: ListTopics, progress: ProgressListener = SILENT
-) -> Iterator[TopicSummary | PartitionFailed]:
-    """Yields each topic, after the partitions of it that cannot be read."""
-    topics = engine.topics()
-    strays = {name: [number] for name, number in sorted(engine.log_dirs.strays())}
-    there = {**strays, **topics}
-    names = [name for name in [*topics, *strays] if not request.topics or name in request.topics]
-    total = sum(len(there[topic]) for topic in names)
-    count = itertools.count()
-    for topic in dict.fromkeys(names):
-        found = []
-        for number in there[topic]:
-            progress.partition("reading partitions", next(count), total)
-            try:
-                found.append(PartitionSummary.of(engine, topic, number))
-            except (UnknownTopic, UnknownPartition) as error:  # deleted in the meantime
-                if request.topics:
-                    yield PartitionFailed.of(error, f"{topic}-{number}")
-            except (StorageError, OSError) as error:
-                yield PartitionFailed.of(error, f"{topic}-{number}")
-        is_stray = topic not in topics
-        yield TopicSummary(topic, _topic_id(engine, topic), is_stray, tuple(found))
-
-
-def _topic_id(engine: Engine, topic: str) -> str:
-    """Returns the topic's id, "" if it has none or was deleted in the meantime."""
-    try:
-        return engine.topic_id(topic)
-    except UnknownTopic:
-        return ""
+    resolved = writable(engine).set_topic_config(request.topic, request.changes)
+    yield TopicConfigs.of(request.topic, resolved)

@@ -11,7 +11,6 @@ from ..format.files.names import TopicPartition
 from ..io.retry import retry_if_gone
 from ..log.state.producers import OpenTransaction
 from ..log_dirs.engine import Engine
-from ..transactions.producer import abort_transaction
 from .recover import plan_for
 from .request import (
     SILENT,
@@ -92,6 +91,8 @@ def transactions(
         return (PartitionTransaction(*key, each) for each in producers.open_transactions())
 
     def abort(key: TopicPartition) -> Iterator[PartitionTransaction]:
+        from ..transactions.producer import abort_transaction  # which listing does not need
+
         assert request.abort is not None
         writer = writable(engine).writer(*key)
         for each in writer.producers.open_transactions():

@@ -8,9 +8,15 @@ from dataclasses import dataclass
 from ..errors import StorageError
 from ..log.delete.deletions import Deletion
 from ..log_dirs.engine import Engine
-from ..log_manager import LogManager
 from ..topics.restoring import found_deletions, refuse_undelete
-from .request import SILENT, PartitionFailed, PartitionsRequest, ProgressListener, writable
+from .request import (
+    SILENT,
+    PartitionFailed,
+    PartitionsRequest,
+    ProgressListener,
+    manager_of,
+    writable,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +41,7 @@ class Undelete(PartitionsRequest):
 
     def check(self, engine: Engine) -> Sequence[PartitionFailed]:
         """Returns the failures if none of the names can be restored."""
-        if isinstance(engine, LogManager):
+        if manager_of(engine) is not None:
             return ()  # it knows only when it tries
         refused = []
         for topic, number in self.selection.names:
@@ -51,7 +57,8 @@ def list_deleted(
 ) -> Iterator[Deletion]:
     """Yields what can be restored, the oldest deletion first. An engine that is open for writing
     knows its own deletions; otherwise the files show those of all processes that have exited."""
-    found = engine.deleted() if isinstance(engine, LogManager) else found_deletions(engine)
+    manager = manager_of(engine)
+    found = found_deletions(engine) if manager is None else manager.deleted()
     return (each for each in found if request.selection.includes(each.topic, each.partition))
 
 

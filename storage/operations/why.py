@@ -24,7 +24,7 @@ from ..log.delete.retention import Outlook
 from ..log.read.lookup import find_batch
 from ..log.read.view import View
 from ..log_dirs.engine import Engine
-from .request import SILENT, PartitionFailed, ProgressListener, present_ms
+from .request import SILENT, PartitionFailed, ProgressListener
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +119,7 @@ def why(
 ) -> Iterator[ExplainedPartition]:
     """Yields what keeps each segment; see `explained`."""
     topic, partition = request.topic, request.partition
-    now_ms = present_ms(engine) if request.at_ms is None else request.at_ms
+    now_ms = engine.clock.now_ms() if request.at_ms is None else request.at_ms
 
     def look() -> ExplainedPartition:
         view = engine.log(topic, partition).view()

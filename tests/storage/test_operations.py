@@ -24,6 +24,12 @@ from kafkafs.storage.log_dirs.engine import Engine
 from kafkafs.storage.log_dirs.selection import Selection
 from kafkafs.storage.log_manager import LogManager
 from kafkafs.storage.operations.compact import Compact, compact, retained_keys
+from kafkafs.storage.operations.describe_topics import (
+    DescribeConfigs,
+    ListTopics,
+    describe_configs,
+    list_topics,
+)
 from kafkafs.storage.operations.expire import Expire, ExpiredSegment, expire
 from kafkafs.storage.operations.purge import Purge, purge
 from kafkafs.storage.operations.recover import Recover, recover
@@ -32,11 +38,9 @@ from kafkafs.storage.operations.topics import (
     ConfigureTopic,
     CreateTopic,
     DeleteTopics,
-    ListTopics,
     configure_topic,
     create_topic,
     delete_topics,
-    list_topics,
 )
 from kafkafs.storage.operations.transactions import Transactions, transactions
 from kafkafs.storage.operations.undelete import ListDeleted, Undelete, list_deleted, undelete
@@ -242,7 +246,7 @@ class TestTopics:
         (made,) = plain(create_topic(manager, CreateTopic("new", 2, {"flush.ms": "7"})))
         (found,) = plain(configure_topic(manager, ConfigureTopic("new", {"flush.ms": None})))
         assert found["settings"]["flush.ms"]["source"] == "default"
-        assert plain(configure_topic(manager, ConfigureTopic("new"))) == [found]
+        assert plain(describe_configs(manager, DescribeConfigs("new"))) == [found]
         (listed,) = plain(list_topics(manager, ListTopics(("new",))))
         assert (listed["topicId"], len(listed["partitions"])) == (made["topicId"], 2)
         failed, removed = delete_topics(manager, DeleteTopics(("none", "new", "new")))

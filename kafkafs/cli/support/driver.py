@@ -5,19 +5,20 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from kafkafs.mount.control.lines import is_forwardable
 from kafkafs.storage.errors import LogDirLocked
 from kafkafs.storage.format.files.checkpoints import MetaProperties
 from kafkafs.storage.log_dirs.engine import Engine
 from kafkafs.storage.operations.request import PartitionFailed, ProgressListener, Request
 
 from . import failures
-from .mounted_engine import holding
 from .opening import open_engine, writing
 from .progress import Report, bar
 from .words import Config
+
+if TYPE_CHECKING:
+    from .mounted_engine import MountedEngine
 
 Q = TypeVar("Q", bound=Request, contravariant=True)
 R = TypeVar("R", covariant=True)
@@ -67,8 +68,8 @@ def perform(
             code = take(operation(engine, request, progress))
         return failures.report_configs(engine) or code
 
-    asks_mount |= request.writes and is_forwardable(request) and owner is None
-    mounted = holding(log_dirs, configs) if asks_mount else None
+    asks_mount |= request.writes and owner is None
+    mounted = _mount_for(request, log_dirs, configs) if asks_mount else None
     if mounted is not None:
         return take(mounted.ask(request))
     there = tuple(filter(_is_used, log_dirs)) if creates else log_dirs
@@ -83,10 +84,21 @@ def perform(
         with writing(log_dirs, configs, owner=owner, finds_deleted=finds_deleted) as manager:
             return here(manager)
     except LogDirLocked:
-        mounted = holding(log_dirs, configs) if asks_mount else None
+        mounted = _mount_for(request, log_dirs, configs) if asks_mount else None
         if mounted is None:
             raise
     return take(mounted.ask(request))
+
+
+def _mount_for(
+    request: Request, log_dirs: tuple[str, ...], configs: Sequence[Config]
+) -> MountedEngine | None:
+    """Returns the user's own mount that holds the directories and can carry out the request."""
+    from kafkafs.mount.control.lines import is_forwardable
+
+    from .mounted_engine import holding
+
+    return holding(log_dirs, configs) if is_forwardable(request) else None
 
 
 def _is_used(path: str) -> bool:

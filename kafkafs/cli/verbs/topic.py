@@ -20,7 +20,7 @@ from ..support.words import Config
 from . import topic_change, topic_config
 
 if TYPE_CHECKING:
-    from kafkafs.storage.operations.topics import TopicSummary
+    from kafkafs.storage.operations.describe_topics import TopicSummary
 
 
 @click.group(short_help="List, create, delete and configure topics.")
@@ -67,8 +67,8 @@ def list_topics(
 
     A partition that cannot be read is reported on stderr, with exit code 1.
     """
-    from kafkafs.storage.operations.topics import ListTopics
-    from kafkafs.storage.operations.topics import list_topics as operation
+    from kafkafs.storage.operations.describe_topics import ListTopics
+    from kafkafs.storage.operations.describe_topics import list_topics as operation
 
     from ..support.driver import perform
 

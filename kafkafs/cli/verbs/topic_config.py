@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
 
 import click
 from click.shell_completion import CompletionItem
@@ -18,6 +19,9 @@ from ..support.params import (
 )
 from ..support.verb import Verb
 from ..support.words import Config
+
+if TYPE_CHECKING:
+    from kafkafs.storage.operations.describe_topics import TopicConfigs
 
 Row = tuple[str, str, str]
 
@@ -70,13 +74,19 @@ def command(
     metadata. To make changes, no broker may be running on LOG_DIRS. An invalid config is reported
     on stderr, with exit code 1.
     """
-    from kafkafs.storage.operations.topics import ConfigureTopic, TopicConfigs, configure_topic
-
     from ..support.driver import perform
 
-    request = ConfigureTopic(topic, {**dict(add_config), **dict.fromkeys(delete_config)})
+    changes = {**dict(add_config), **dict.fromkeys(delete_config)}
     rows: list[TopicConfigs] = []
-    code = perform(log_dirs, configs, request, configure_topic, rows.append)
+    if changes:
+        from kafkafs.storage.operations.topics import ConfigureTopic, configure_topic
+
+        change = ConfigureTopic(topic, changes)
+        code = perform(log_dirs, configs, change, configure_topic, rows.append)
+    else:
+        from kafkafs.storage.operations.describe_topics import DescribeConfigs, describe_configs
+
+        code = perform(log_dirs, configs, DescribeConfigs(topic), describe_configs, rows.append)
     for found in rows:
         shown = list(_shown(found.configs, everything))
         if as_json:
