@@ -38,6 +38,7 @@ from .cleaning import CleanedSink, CleaningResult, Throttle, clean
 from .cleaning_state import LogCleaningState
 from .offset_map import OffsetMap
 from .plan import COMPACT, CleanPlan, LogToClean, plan, state_of
+from .record_filter import RecordRetention
 
 logger = logging.getLogger(__name__)
 
@@ -234,6 +235,7 @@ class CleanerManager:
                     writer.flush()
                     result = self._clean(now, work, on_progress or (lambda done, of: None))
                     log_dir.put_cleaner_offset(key, result.end_offset)
+                    _log_cleaning(key, now.plan, result)
                     return result
             except _GONE as error:
                 raise CleaningAborted(f"the log changed: {error}") from error
@@ -324,3 +326,18 @@ class CleanerManager:
         self.uncleanable[key] = str(error) or type(error).__name__
         known = isinstance(error, StorageError)
         logger.error("%s-%d: cannot be cleaned: %s", *key, error, exc_info=None if known else error)
+
+
+def _log_cleaning(key: TopicPartition, planned: CleanPlan, result: CleaningResult) -> None:
+    """Logs what a pass has changed, if anything."""
+    records, left = sum(result.counts.values()), result.counts.get(RecordRetention.KEPT, 0)
+    before = (records, result.bytes_before, result.segments_before)
+    if before != (left, result.bytes_after, result.segments_after):
+        logger.info(
+            "%s-%d: cleaned below offset %d, first dirty offset %d:"
+            " %d records with %d bytes before, %d with %d after",
+            *key,
+            result.end_offset,
+            planned.first_dirty,
+            *(records, result.bytes_before, left, result.bytes_after),
+        )

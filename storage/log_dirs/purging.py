@@ -8,6 +8,7 @@ partition is a whole log, so its directory is listed and removed only on request
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -15,7 +16,7 @@ from itertools import groupby
 from typing import Any
 
 from ..cleaner.cleaning_state import LogCleaningState
-from ..errors import CleaningAborted, SegmentGone
+from ..errors import CleaningAborted, SegmentGone, printable
 from ..format.files.names import METADATA_TOPIC, PartitionState, TopicPartition
 from ..io.disk import DirFd
 from ..log.delete import leftovers
@@ -24,6 +25,8 @@ from .engine import Engine
 from .log_dir import LogDirs, PartitionDir
 from .selection import Selection
 from .writable_log_dirs import WritableLogDirs, do_all
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,11 +140,17 @@ def _purge(
     log_dir = next(each for each in dirs.dirs if each.path == first.log_dir)
     if not first.name:
         if log_dir.purge_partition(first.directory):
-            removed.append(first)
+            _note_removed([first], removed)
         return
     key = (first.topic, first.partition)
     with cleaning_state.in_progress(key) as is_mine:
         if not is_mine:
             raise CleaningAborted("the partition is already being cleaned or changed")
         names = log_dir.purge_files(key, {each.name for each in group})
-        removed += [each for each in group if each.name in names]
+        _note_removed([each for each in group if each.name in names], removed)
+
+
+def _note_removed(found: Sequence[FoundLeftover], removed: list[FoundLeftover]) -> None:
+    for each in found:
+        logger.info("removed leftover %s, %d bytes", printable(each.path), each.size)
+    removed += found

@@ -57,7 +57,11 @@ def test_maintain_says_what_is_deleted_at_once(
             directory.create_topic(topic, partitions=2, configs=settings)
             records = [ProducerRecord(b"v", timestamp=1000)] * 3
             directory[topic, 1].append([b"v"] if topic == "new" else records)
+        directory.create_topic("keys", configs={"cleanup.policy": "compact", "segment.ms": "1"})
+        for number in range(3):
+            directory["keys", 0].append([ProducerRecord(b"v", b"k", timestamp=1000 + 10 * number)])
     (data / "new-0" / f"{7:020}.log.deleted").write_bytes(b"12345")
+    segment = (data / "keys-0" / f"{0:020}.log").stat().st_size
     sizes = {topic: (data / f"{topic}-1" / f"{0:020}.log").stat().st_size for topic in LATE}
     when = "-c log.initial.task.delay.ms=600000"
     done = shell(
@@ -67,6 +71,8 @@ def test_maintain_says_what_is_deleted_at_once(
     assert sorted(done.stderr.splitlines()) == [
         "kafkafs: the first pass deletes 5 bytes of 1 partition"
         " (leftovers of deletions, compactions and crashes)",
+        f"kafkafs: the first pass deletes up to 1 record, {segment} bytes of 1 partition"
+        " (compaction, cleanup.policy=compact, kafkafs's configs of the topic)",
         f"kafkafs: the first pass deletes up to 3 records, {sizes['old']} bytes of 1 partition"
         " (retention.ms=5000, kafkafs's configs of the topic)",
         f"kafkafs: the first pass deletes up to 3 records, {sizes['older']} bytes of 1 partition"

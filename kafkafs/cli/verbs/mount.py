@@ -155,13 +155,19 @@ def _report_first_pass(engine: Engine) -> None:
     """Prints what the first maintenance pass of the mount will delete."""
     from kafkafs.storage.operations.first_pass import first_pass
 
-    dues = first_pass(engine, time.time_ns() // 1_000_000)
-    if not dues:
-        click.echo("kafkafs: the first pass deletes nothing", err=True)
-    for due in dues:
-        records = f"up to {due.records} records, " if due.records else ""
-        size = f"{due.size} bytes"
-        count = len(due.partitions)
-        partitions = f"{count} partition{'' if count == 1 else 's'}"
+    found = first_pass(engine, time.time_ns() // 1_000_000)
+    for failed in found.failures:
+        failures.report_row(failed)
+    if not found.dues:
+        known = " that can be previewed" if found.failures else ""
+        click.echo(f"kafkafs: the first pass deletes nothing{known}", err=True)
+    for due in found.dues:
+        records = f"up to {_counted(due.records, 'record')}, " if due.records else ""
+        size = f"{'up to ' if due.is_estimate else ''}{due.size} bytes"
+        partitions = _counted(len(due.partitions), "partition")
         what = f"{records}{size} of {partitions} ({due.cause})"
         click.echo(f"kafkafs: the first pass deletes {what}", err=True)
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"
