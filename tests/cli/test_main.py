@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import errno
 import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import MISSING, fields
+from importlib import import_module
 from pathlib import Path
 
 import click
@@ -20,6 +23,7 @@ from kafkafs.cli.support import failures
 from kafkafs.cli.support.verb import Verb
 from kafkafs.mount.vfs import errnos
 from kafkafs.storage import errors
+from kafkafs.storage.operations.request import Request
 
 Kafkafs = Callable[..., Result]
 Corpus = Callable[[str], Path]
@@ -278,3 +282,15 @@ def test_the_help_tells_verbs_that_write_from_those_that_change_nothing(kafkafs:
     for verb in VERBS.keys() - WRITING:
         source = (Path(verb_modules.__path__[0]) / f"{VERBS[verb]}.py").read_text("utf-8")
         assert not re.search(r"LogManager|open_writable|mounted_engine|\bwriting\(", source)
+        assert not any(request.writes for request in requests_in(source)), verb
+
+
+def requests_in(source: str) -> Iterator[Request]:
+    """The requests that a verb makes, with any arguments."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ImportFrom) and "storage.operations" in (node.module or ""):
+            module = import_module(node.module or "")
+            for kind in (getattr(module, alias.name) for alias in node.names):
+                if isinstance(kind, type) and hasattr(kind, "writes"):
+                    needed = [each for each in fields(kind) if each.default is MISSING]
+                    yield kind(*[each.name for each in needed if each.default_factory is MISSING])

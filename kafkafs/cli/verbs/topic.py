@@ -51,7 +51,7 @@ command.add_command(topic_config.command)
 @human_option
 @configs_option
 @json_option("one JSON object per topic, one per line")
-def list_topics(
+def list_command(
     log_dirs: tuple[str, ...],
     topics: tuple[str, ...],
     human: bool,
@@ -67,13 +67,12 @@ def list_topics(
 
     A partition that cannot be read is reported on stderr, with exit code 1.
     """
-    from kafkafs.storage.operations.describe_topics import ListTopics
-    from kafkafs.storage.operations.describe_topics import list_topics as operation
+    from kafkafs.storage.operations.describe_topics import ListTopics, list_topics
 
     from ..support.driver import perform
 
     found: list[TopicSummary] = []
-    code = perform(log_dirs, configs, ListTopics(topics), operation, found.append)
+    code = perform(log_dirs, configs, ListTopics(topics), list_topics, found.append)
     if as_json:
         output.json_rows(found)
     else:
