@@ -13,9 +13,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import (InvalidRecord, printable)
-from ..format.layout import (NO_TIMESTAMP)
-from ..format.records.record_columns import (Field, Headers, RecordColumns)
+from ..errors import InvalidRecord, printable
+from ..format.layout import NO_TIMESTAMP
+from ..format.records.record_columns import Field, Headers, RecordColumns
 
 _NEWLINE: Final = 10
 

@@ -15,11 +15,11 @@ from typing import cast
 
 import pytest
 
-from kafkafs.storage.clock import (SetClock)
-from kafkafs.storage.errors import (CannotUndelete, LogDirOffline, NotClosed, SettingsStay)
-from kafkafs.storage.format.records.record_columns import (SimpleRecord)
-from kafkafs.storage.io.durable import (replaced)
-from kafkafs.storage.log_manager import (LogManager)
+from kafkafs.storage.clock import SetClock
+from kafkafs.storage.errors import CannotUndelete, ConfigsNotRemoved, LogDirOffline, NotClosed
+from kafkafs.storage.format.records.record_columns import SimpleRecord
+from kafkafs.storage.io.durable import replaced
+from kafkafs.storage.log_manager import LogManager
 from tests.building import BatchFields, build_batch
 from tests.crash.checks import refuse_complaints
 from tests.crash.moments import moments
@@ -136,7 +136,7 @@ def starts(engine: LogManager) -> dict[str, int]:
         assert [record.offset for record in records] == offsets
         assert [record.value for record in records] == [value(offset) for offset in offsets]
         found[f"t/{partition}"] = view.start_offset
-    assert not found or engine.topic_settings("t") == SETTINGS
+    assert not found or engine.stored_configs("t") == SETTINGS
     return found
 
 
@@ -222,7 +222,7 @@ def run(root: Path, calls: FailingCalls) -> tuple[int, int]:
                 step(engine)
             except LogDirOffline:
                 offline += 1
-            except (OSError, SettingsStay):
+            except (OSError, ConfigsNotRemoved):
                 refused += 1
                 assert not engine.problems
         if engine.problems:

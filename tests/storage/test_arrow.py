@@ -9,12 +9,12 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 
-from kafkafs.storage.format.layout import (TimestampType)
-from kafkafs.storage.format.records.arrow import (SCHEMA, schema_of, to_message, to_record_batch)
-from kafkafs.storage.format.records.batch import (BatchTable, scan)
-from kafkafs.storage.format.records.columns import (Columns)
-from kafkafs.storage.format.records.decoder import (Decoder)
-from kafkafs.storage.format.records.record_columns import (SimpleRecord)
+from kafkafs.storage.format.layout import TimestampType
+from kafkafs.storage.format.records.arrow import SCHEMA, schema_of, to_message, to_record_batch
+from kafkafs.storage.format.records.batch import BatchTable, scan
+from kafkafs.storage.format.records.columns import Columns
+from kafkafs.storage.format.records.decoder import Decoder
+from kafkafs.storage.format.records.record_columns import SimpleRecord
 from tests.batches import any_batches
 from tests.building import BatchFields, MessageFields, build_batch, build_messages
 from tests.reading import plain

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkafs.storage.errors import (CorruptError)
-from kafkafs.storage.format.layout import (Codec, ControlType, TimestampType)
-from kafkafs.storage.format.records import (batch as b)
-from kafkafs.storage.format.records.batch import (BatchHeader, BatchTable, parse_header, scan)
-from kafkafs.storage.format.records.record_columns import (SimpleRecord)
+from kafkafs.storage.errors import CorruptError
+from kafkafs.storage.format.layout import Codec, ControlType, TimestampType
+from kafkafs.storage.format.records import batch as b
+from kafkafs.storage.format.records.batch import BatchHeader, BatchTable, parse_header, scan
+from kafkafs.storage.format.records.record_columns import SimpleRecord
 from tests.batches import damaged_logs, logs
 from tests.building import (
     BatchFields,

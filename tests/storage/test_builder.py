@@ -12,9 +12,9 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkafs.storage.format.layout import (Codec, ControlType, TimestampType)
-from kafkafs.storage.format.records.compress import (compress, lz4_frame)
-from kafkafs.storage.format.records.record_columns import (SimpleRecord)
+from kafkafs.storage.format.layout import Codec, ControlType, TimestampType
+from kafkafs.storage.format.records.compress import compress, lz4_frame
+from kafkafs.storage.format.records.record_columns import SimpleRecord
 from tests.building import (
     BatchFields,
     MessageFields,

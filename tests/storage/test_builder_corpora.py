@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from kafkafs.storage.format.layout import (Codec, TimestampType)
-from kafkafs.storage.format.records.batch import (BatchHeader, BatchTable, scan)
-from kafkafs.storage.format.records.columns import (Columns, Record)
-from kafkafs.storage.format.records.decoder import (Decoder)
-from kafkafs.storage.format.records.record_columns import (SimpleRecord)
+from kafkafs.storage.format.layout import Codec, TimestampType
+from kafkafs.storage.format.records.batch import BatchHeader, BatchTable, scan
+from kafkafs.storage.format.records.columns import Columns, Record
+from kafkafs.storage.format.records.decoder import Decoder
+from kafkafs.storage.format.records.record_columns import SimpleRecord
 from tests.building import BatchFields, MessageFields, build_batch, build_messages
 
 MAX_BATCH_BYTES = 16 << 20

@@ -1,5 +1,4 @@
-"""Tests cleaned segments: they equal those of Kafka's cleaner, and failures leave nothing behind.
-"""
+"""Tests cleaned segments: they equal those of Kafka's cleaner, and failures leave nothing behind."""
 
 from __future__ import annotations
 
@@ -10,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from kafkafs.storage.cleaner.cleaned import (CleanedSegment)
-from kafkafs.storage.config.kafka import (TopicConfig)
-from kafkafs.storage.format.records.batch import (BatchTable, scan)
-from kafkafs.storage.format.records.record_columns import (SimpleRecord)
-from kafkafs.storage.io.disk import (DirFd)
-from kafkafs.storage.io.durable import (WritableDirFd, replaced)
-from kafkafs.storage.segment.txn_index import (AbortedTxn, TransactionIndex)
+from kafkafs.storage.cleaner.cleaned import CleanedSegment
+from kafkafs.storage.config.kafka import TopicConfig
+from kafkafs.storage.format.records.batch import BatchTable, scan
+from kafkafs.storage.format.records.record_columns import SimpleRecord
+from kafkafs.storage.io.disk import DirFd
+from kafkafs.storage.io.durable import WritableDirFd, replaced
+from kafkafs.storage.segment.txn_index import AbortedTxn, TransactionIndex
 from tests.building import BatchFields, build_batch
 from tests.faults import FailingCalls
 from tests.test_logs import settings_of

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from kafkafs.storage.format.records.record_columns import (SimpleRecord)
-from kafkafs.storage.log_dirs.cluster_metadata import (ClusterMetadata, MetadataImage)
-from kafkafs.storage.log_dirs.engine import (Engine)
+from kafkafs.storage.format.records.record_columns import SimpleRecord
+from kafkafs.storage.log_dirs.cluster_metadata import ClusterMetadata, MetadataImage
+from kafkafs.storage.log_dirs.engine import Engine
 from tests import answers
 from tests.building import BatchFields, build_batch
 from tests.logs import walk

@@ -8,11 +8,11 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkafs.storage.format.layout import (Codec, TimestampType)
-from kafkafs.storage.format.records.batch import (BatchTable, scan)
-from kafkafs.storage.format.records.columns import (HEADER_COUNT, KEY_SIZE, VALUE_SIZE, Columns)
-from kafkafs.storage.format.records.decoder import (Decoder)
-from kafkafs.storage.format.records.record_columns import (SimpleRecord)
+from kafkafs.storage.format.layout import Codec, TimestampType
+from kafkafs.storage.format.records.batch import BatchTable, scan
+from kafkafs.storage.format.records.columns import HEADER_COUNT, KEY_SIZE, VALUE_SIZE, Columns
+from kafkafs.storage.format.records.decoder import Decoder
+from kafkafs.storage.format.records.record_columns import SimpleRecord
 from tests.batches import simple_records
 from tests.building import BatchFields, MessageFields, build_batch, build_messages
 from tests.logs import write_partition

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkafs.storage.format.layout import (ControlType, TimestampType)
-from kafkafs.storage.format.messages.control import (EndTxnMarker, control_type, parse_end_txn_marker)
-from kafkafs.storage.format.records.record_columns import (SimpleRecord)
-from kafkafs.storage.log.append.preparing import (end_of_transaction)
+from kafkafs.storage.format.layout import ControlType, TimestampType
+from kafkafs.storage.format.messages.control import EndTxnMarker, control_type, parse_end_txn_marker
+from kafkafs.storage.format.records.record_columns import SimpleRecord
+from kafkafs.storage.log.append.preparing import end_of_transaction
 from tests.building import BatchFields, build_batch, build_end_txn_marker, frame_batch
 
 COMMIT_KEY = b"\0\0\0\1"

@@ -12,15 +12,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkafs.storage.errors import (CorruptError)
-from kafkafs.storage.format.checksum import (crc32c)
-from kafkafs.storage.format.layout import (Codec, TimestampType)
-from kafkafs.storage.format.records import (decoder as decoder_module)
-from kafkafs.storage.format.records.batch import (BatchTable, scan)
-from kafkafs.storage.format.records.columns import (Columns)
-from kafkafs.storage.format.records.compress import (compress)
-from kafkafs.storage.format.records.decoder import (BadBatch, Decoder, checksum_error, checksum_is_right, first_bad_checksum)
-from kafkafs.storage.format.records.record_columns import (SimpleRecord)
+from kafkafs.storage.errors import CorruptError
+from kafkafs.storage.format.checksum import crc32c
+from kafkafs.storage.format.layout import Codec, TimestampType
+from kafkafs.storage.format.records import decoder as decoder_module
+from kafkafs.storage.format.records.batch import BatchTable, scan
+from kafkafs.storage.format.records.columns import Columns
+from kafkafs.storage.format.records.compress import compress
+from kafkafs.storage.format.records.decoder import (
+    BadBatch,
+    Decoder,
+    checksum_error,
+    checksum_is_right,
+    first_bad_checksum,
+)
+from kafkafs.storage.format.records.record_columns import SimpleRecord
 from tests.batches import MUTATIONS, any_batches, mutated
 from tests.building import (
     BatchFields,

@@ -11,16 +11,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafkafs.storage.errors import (InvalidTimestamp)
-from kafkafs.storage.format.kernels import (encode as kernel)
-from kafkafs.storage.format.layout import (MAX_INT32, Codec, TimestampType)
-from kafkafs.storage.format.records import (arrow)
-from kafkafs.storage.format.records import (batch as b)
-from kafkafs.storage.format.records.batch import (BatchTable, scan)
-from kafkafs.storage.format.records.columns import (Columns)
-from kafkafs.storage.format.records.decoder import (Decoder)
-from kafkafs.storage.format.records.encoder import (BatchPlan, empty_batch, encode)
-from kafkafs.storage.format.records.record_columns import (RecordColumns, SimpleRecord)
+from kafkafs.storage.errors import InvalidTimestamp
+from kafkafs.storage.format.kernels import encode as kernel
+from kafkafs.storage.format.layout import MAX_INT32, Codec, TimestampType
+from kafkafs.storage.format.records import arrow
+from kafkafs.storage.format.records import batch as b
+from kafkafs.storage.format.records.batch import BatchTable, scan
+from kafkafs.storage.format.records.columns import Columns
+from kafkafs.storage.format.records.decoder import Decoder
+from kafkafs.storage.format.records.encoder import BatchPlan, empty_batch, encode
+from kafkafs.storage.format.records.record_columns import RecordColumns, SimpleRecord
 from tests import kernel_forms
 from tests.batches import BYTES, HEADERS
 from tests.building import BatchFields, build_batch

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from kafkafs.storage.errors import (ConfigError, LogDirError, UnknownPartition, UnknownTopic)
-from kafkafs.storage.format.records.record_columns import (SimpleRecord)
-from kafkafs.storage.log_dirs.engine import (Engine)
+from kafkafs.storage.errors import ConfigError, LogDirError, UnknownPartition, UnknownTopic
+from kafkafs.storage.format.records.record_columns import SimpleRecord
+from kafkafs.storage.log_dirs.engine import Engine
 from tests.building import BatchFields, build_batch
 from tests.conftest import differences, fingerprint
 from tests.logs import write_log_dir, write_partition

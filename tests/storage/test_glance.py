@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkafs.storage.errors import (StorageError)
-from kafkafs.storage.format.layout import (TimestampType)
-from kafkafs.storage.format.records.columns import (Columns)
-from kafkafs.storage.format.records.record_columns import (SimpleRecord)
-from kafkafs.storage.log.read import (lookup)
-from kafkafs.storage.log.read.point_lookup import (LookupBuffers, point_lookup)
-from kafkafs.storage.log.read.view import (View)
+from kafkafs.storage.errors import StorageError
+from kafkafs.storage.format.layout import TimestampType
+from kafkafs.storage.format.records.columns import Columns
+from kafkafs.storage.format.records.record_columns import SimpleRecord
+from kafkafs.storage.log.read import lookup
+from kafkafs.storage.log.read.point_lookup import LookupBuffers, point_lookup
+from kafkafs.storage.log.read.view import View
 from tests.building import BatchFields, build_batch
 from tests.index_damage import INDEX_DAMAGE, damage_indexes
 from tests.kernel_forms import in_use, uncompiled

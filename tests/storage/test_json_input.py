@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkafs.storage.errors import (InvalidRecord)
-from kafkafs.storage.format.records.encoder import (BatchPlan, encode)
-from kafkafs.storage.format.records.record_columns import (Headers, SimpleRecord)
-from kafkafs.storage.lines import (json_input)
-from kafkafs.storage.lines.json_input import (parse_json)
-from kafkafs.storage.lines.json_output import (json_lines, values_lines)
+from kafkafs.storage.errors import InvalidRecord
+from kafkafs.storage.format.records.encoder import BatchPlan, encode
+from kafkafs.storage.format.records.record_columns import Headers, SimpleRecord
+from kafkafs.storage.lines import json_input
+from kafkafs.storage.lines.json_input import parse_json
+from kafkafs.storage.lines.json_output import json_lines, values_lines
 from tests.building import BatchFields, build_batch
 from tests.columns import decoded, records
 from tests.kernel_forms import in_use, uncompiled

@@ -14,12 +14,22 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from kafkafs.storage.format import (kernels)
-from kafkafs.storage.format.checksum import (crc32c)
-from kafkafs.storage.format.layout import (TIMESTAMP_TYPE_MASK)
-from kafkafs.storage.format.records.batch import (ATTRIBUTES, BASE_OFFSET, BASE_TIMESTAMP, LAST_OFFSET, MAGIC, MAX_TIMESTAMP, POSITION, RECORD_COUNT, SIZE)
-from kafkafs.storage.format.records.record_columns import (SimpleRecord)
-from kafkafs.storage.lines.json_output import (_QUOTING, _texts)
+from kafkafs.storage.format import kernels
+from kafkafs.storage.format.checksum import crc32c
+from kafkafs.storage.format.layout import TIMESTAMP_TYPE_MASK
+from kafkafs.storage.format.records.batch import (
+    ATTRIBUTES,
+    BASE_OFFSET,
+    BASE_TIMESTAMP,
+    LAST_OFFSET,
+    MAGIC,
+    MAX_TIMESTAMP,
+    POSITION,
+    RECORD_COUNT,
+    SIZE,
+)
+from kafkafs.storage.format.records.record_columns import SimpleRecord
+from kafkafs.storage.lines.json_output import _QUOTING, _texts
 from tests.batches import INT64, MUTATIONS, damaged_logs, logs, mutated, simple_records
 from tests.building import BatchFields, MessageFields, build_batch, build_messages, encode_record
 from tests.kernel_forms import NAMES, in_use, uncompiled

@@ -16,18 +16,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafkafs.storage.cleaner import (live_keys)
-from kafkafs.storage.cleaner.offset_map import (SLOT_BYTES, OffsetMap)
-from kafkafs.storage.cleaner.preview import (latest)
-from kafkafs.storage.cleaner.preview.latest import (LatestRecords)
-from kafkafs.storage.errors import (ConfigError, CorruptError)
-from kafkafs.storage.format.records.record_columns import (SimpleRecord)
-from kafkafs.storage.io.disk import (DirFd)
-from kafkafs.storage.log.append.writer import (LogWriter)
-from kafkafs.storage.log.read.context import (ReadContext)
-from kafkafs.storage.log.read.log import (Log)
-from kafkafs.storage.log.read.transactions import (Isolation)
-from kafkafs.storage.log.read.view import (View)
+from kafkafs.storage.cleaner import live_keys
+from kafkafs.storage.cleaner.offset_map import SLOT_BYTES, OffsetMap
+from kafkafs.storage.cleaner.preview import latest
+from kafkafs.storage.cleaner.preview.latest import LatestRecords
+from kafkafs.storage.errors import ConfigError, CorruptError
+from kafkafs.storage.format.records.record_columns import SimpleRecord
+from kafkafs.storage.io.disk import DirFd
+from kafkafs.storage.log.append.writer import LogWriter
+from kafkafs.storage.log.read.context import ReadContext
+from kafkafs.storage.log.read.log import Log
+from kafkafs.storage.log.read.transactions import Isolation
+from kafkafs.storage.log.read.view import View
 from tests import reading, writing
 from tests.building import BatchFields, build_batch
 from tests.kernel_forms import in_use, uncompiled

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from kafkafs.storage.format.layout import (TimestampType)
-from kafkafs.storage.format.records.batch import (BatchTable, scan)
-from kafkafs.storage.format.records.columns import (Columns)
-from kafkafs.storage.format.records.decoder import (Decoder)
-from kafkafs.storage.format.records.record_columns import (SimpleRecord)
-from kafkafs.storage.lines.json_output import (json_lines, keys_lines, values_lines)
+from kafkafs.storage.format.layout import TimestampType
+from kafkafs.storage.format.records.batch import BatchTable, scan
+from kafkafs.storage.format.records.columns import Columns
+from kafkafs.storage.format.records.decoder import Decoder
+from kafkafs.storage.format.records.record_columns import SimpleRecord
+from kafkafs.storage.lines.json_output import json_lines, keys_lines, values_lines
 from tests.batches import any_batches, simple_records
 from tests.building import BatchFields, MessageFields, build_batch, build_messages
 from tests.reading import plain

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from kafkafs.storage.errors import (CorruptError, SegmentGone, UnknownPartition)
-from kafkafs.storage.format.records.columns import (Columns, Damage)
-from kafkafs.storage.format.records.record_columns import (SimpleRecord)
-from kafkafs.storage.io.disk import (DirFd, OpenFile)
-from kafkafs.storage.log.read.context import (ReadLimits)
-from kafkafs.storage.log.read.log import (Log)
-from kafkafs.storage.log.read.view import (View)
+from kafkafs.storage.errors import CorruptError, SegmentGone, UnknownPartition
+from kafkafs.storage.format.records.columns import Columns, Damage
+from kafkafs.storage.format.records.record_columns import SimpleRecord
+from kafkafs.storage.io.disk import DirFd, OpenFile
+from kafkafs.storage.log.read.context import ReadLimits
+from kafkafs.storage.log.read.log import Log
+from kafkafs.storage.log.read.view import View
 from tests.building import BatchFields, build_batch
 from tests.logs import TopicSettings, write_partition
 from tests.reading import find, open_log, open_view, read, scan

@@ -1,5 +1,4 @@
-"""Tests messages by their schemas; tests/broker/test_messages.py verifies the schemas themselves.
-"""
+"""Tests messages by their schemas; tests/broker/test_messages.py verifies the schemas themselves."""
 
 from __future__ import annotations
 

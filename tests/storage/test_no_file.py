@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from kafkafs.cli.main import cli
 from kafkafs.storage.errors import CorruptError, OffsetNotFound, PartitionNotOpened
 from kafkafs.storage.format.records.columns import Columns, Damage
 from kafkafs.storage.log.read.log import Log
+from kafkafs.storage.log_dirs.engine import Engine
 from kafkafs.storage.log_manager import LogManager
 from tests.mounted.live import TIMESTAMP, LiveLog
 from tests.reading import open_log
@@ -102,6 +104,23 @@ def test_the_only_segment(live: LiveLog, kind: str) -> None:
     offsets, [(first, _, what)] = served(log)
     assert (offsets, first) == ([], 4)
     assert kind in what
+
+
+@pytest.mark.parametrize("base", [2, 4])
+def test_a_key_may_have_a_later_record_in_it(live: LiveLog, kind: str, base: int) -> None:
+    REPLACE[kind](live.log(base))
+    with closing(Engine(str(live.directory))) as engine:
+        log = engine.log("t", 0)
+        for key in (b"key 0", b"key 1", b"unknown"):
+            with pytest.raises(CorruptError, match="not a regular file"):
+                engine.latest.find(log, key)
+        if base == 2:
+            columns, row = engine.latest.find(log, b"key 5") or pytest.fail("not found")
+            assert columns.offsets[row] == 5
+    for path in ("t/0/key/key%201", "t/0/compacted/latest/key%201"):
+        result = CliRunner().invoke(cli, ["cat", str(live.directory), path])
+        assert (result.exit_code, result.stdout) == (1, "")
+        assert f"{live.log(base)}: a {kind}, not a regular file" in result.stderr
 
 
 def test_a_file_that_takes_its_place_is_read(live: LiveLog) -> None:

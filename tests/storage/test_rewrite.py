@@ -13,16 +13,28 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafkafs.storage.errors import (CorruptError)
-from kafkafs.storage.format.kernels import (rewrite as kernel)
-from kafkafs.storage.format.layout import (DELETE_HORIZON_MASK, RECORD_BATCH_OVERHEAD, Codec, TimestampType)
-from kafkafs.storage.format.records import (batch as b)
-from kafkafs.storage.format.records.batch import (BatchTable, scan)
-from kafkafs.storage.format.records.codecs import (Scratch, decompress)
-from kafkafs.storage.format.records.columns import (Columns)
-from kafkafs.storage.format.records.decoder import (Decoder)
-from kafkafs.storage.format.records.record_columns import (SimpleRecord)
-from kafkafs.storage.format.records.rewrite import (DROP, KEEP, NO_HORIZON, RETAIN_EMPTY, Rewritten, rewrite)
+from kafkafs.storage.errors import CorruptError
+from kafkafs.storage.format.kernels import rewrite as kernel
+from kafkafs.storage.format.layout import (
+    DELETE_HORIZON_MASK,
+    RECORD_BATCH_OVERHEAD,
+    Codec,
+    TimestampType,
+)
+from kafkafs.storage.format.records import batch as b
+from kafkafs.storage.format.records.batch import BatchTable, scan
+from kafkafs.storage.format.records.codecs import Scratch, decompress
+from kafkafs.storage.format.records.columns import Columns
+from kafkafs.storage.format.records.decoder import Decoder
+from kafkafs.storage.format.records.record_columns import SimpleRecord
+from kafkafs.storage.format.records.rewrite import (
+    DROP,
+    KEEP,
+    NO_HORIZON,
+    RETAIN_EMPTY,
+    Rewritten,
+    rewrite,
+)
 from tests import kernel_forms
 from tests.batches import LEGACY_CODECS, TIMESTAMPS, simple_records
 from tests.building import BatchFields, MessageFields, build_batch, build_messages

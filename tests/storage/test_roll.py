@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkafs.storage.clock import (SetClock)
-from kafkafs.storage.errors import (OutOfOrderSequence, RecordListTooLarge)
-from kafkafs.storage.format.records.record_columns import (SimpleRecord)
-from kafkafs.storage.format.records.validate import (AppendOrigin)
-from kafkafs.storage.io.durable import (replaced)
-from kafkafs.storage.log.append.roll import (max_segment_ms)
-from kafkafs.storage.log.append.writer import (LogWriter)
+from kafkafs.storage.clock import SetClock
+from kafkafs.storage.errors import OutOfOrderSequence, RecordListTooLarge
+from kafkafs.storage.format.records.record_columns import SimpleRecord
+from kafkafs.storage.format.records.validate import AppendOrigin
+from kafkafs.storage.io.durable import replaced
+from kafkafs.storage.log.append.roll import max_segment_ms
+from kafkafs.storage.log.append.writer import LogWriter
 from tests.building import BatchFields, build_batch
 from tests.logs import PartitionWriter, TopicSettings
 from tests.writing import NOW, Unsynced, batch, config, files, open_log

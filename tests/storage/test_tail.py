@@ -9,10 +9,10 @@ from random import Random
 
 import pytest
 
-from kafkafs.storage.errors import (CorruptError, OffsetNotFound)
-from kafkafs.storage.format.records.columns import (Damage)
-from kafkafs.storage.format.records.record_columns import (SimpleRecord)
-from kafkafs.storage.log.read.tail import (Tail, settled_fault, walk_from_start)
+from kafkafs.storage.errors import CorruptError, OffsetNotFound
+from kafkafs.storage.format.records.columns import Damage
+from kafkafs.storage.format.records.record_columns import SimpleRecord
+from kafkafs.storage.log.read.tail import Tail, settled_fault, walk_from_start
 from tests.building import BatchFields, build_batch
 from tests.logs import TopicSettings, write_partition
 from tests.reading import UNCOMMITTED, open_log, open_view, scan

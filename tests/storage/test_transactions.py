@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkafs.storage.errors import (OffsetNotFound)
-from kafkafs.storage.format.layout import (Codec, ControlType)
-from kafkafs.storage.format.records.columns import (Damage)
-from kafkafs.storage.format.records.record_columns import (SimpleRecord)
+from kafkafs.storage.errors import OffsetNotFound
+from kafkafs.storage.format.layout import Codec, ControlType
+from kafkafs.storage.format.records.columns import Damage
+from kafkafs.storage.format.records.record_columns import SimpleRecord
 from tests.building import BatchFields, build_batch, build_end_txn_marker
 from tests.logs import TopicSettings, write_partition
 from tests.reading import (

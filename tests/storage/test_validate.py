@@ -11,15 +11,27 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkafs.storage.errors import (InvalidRecord, InvalidTimestamp, MessageTooLarge, OffsetOutOfRange, Refused)
-from kafkafs.storage.format.kernels import (validate as kernel)
-from kafkafs.storage.format.layout import (Codec, ControlType, TimestampType)
-from kafkafs.storage.format.records import (batch as b)
-from kafkafs.storage.format.records.batch import (BatchTable, scan)
-from kafkafs.storage.format.records.columns import (Columns, Record)
-from kafkafs.storage.format.records.decoder import (Decoder)
-from kafkafs.storage.format.records.record_columns import (RecordColumns, SimpleRecord)
-from kafkafs.storage.format.records.validate import (AppendOrigin, ValidationResult, ValidationRules, check_records, validate_batches)
+from kafkafs.storage.errors import (
+    InvalidRecord,
+    InvalidTimestamp,
+    MessageTooLarge,
+    OffsetOutOfRange,
+    Refused,
+)
+from kafkafs.storage.format.kernels import validate as kernel
+from kafkafs.storage.format.layout import Codec, ControlType, TimestampType
+from kafkafs.storage.format.records import batch as b
+from kafkafs.storage.format.records.batch import BatchTable, scan
+from kafkafs.storage.format.records.columns import Columns, Record
+from kafkafs.storage.format.records.decoder import Decoder
+from kafkafs.storage.format.records.record_columns import RecordColumns, SimpleRecord
+from kafkafs.storage.format.records.validate import (
+    AppendOrigin,
+    ValidationResult,
+    ValidationRules,
+    check_records,
+    validate_batches,
+)
 from tests import kernel_forms
 from tests.batches import legacy_batches, simple_records
 from tests.building import (

@@ -16,15 +16,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkafs.storage.errors import (CorruptError, OffsetNotFound)
-from kafkafs.storage.format.kernels import (COMPILED)
-from kafkafs.storage.format.layout import (Codec)
-from kafkafs.storage.format.records.columns import (KEY_START, VALUE_START, Columns, Damage, Lines)
-from kafkafs.storage.format.records.compress import (compress)
-from kafkafs.storage.format.records.record_columns import (SimpleRecord)
-from kafkafs.storage.log.read.context import (BatchCache, ReadLimits, entry_bytes)
-from kafkafs.storage.log.read.explain import (FoundStep, SegmentStep, Step, Verdict, WalkStep, explain_offset, explain_time)
-from kafkafs.storage.log.read.view import (View)
+from kafkafs.storage.errors import CorruptError, OffsetNotFound
+from kafkafs.storage.format.kernels import COMPILED
+from kafkafs.storage.format.layout import Codec
+from kafkafs.storage.format.records.columns import KEY_START, VALUE_START, Columns, Damage, Lines
+from kafkafs.storage.format.records.compress import compress
+from kafkafs.storage.format.records.record_columns import SimpleRecord
+from kafkafs.storage.log.read.context import BatchCache, ReadLimits, entry_bytes
+from kafkafs.storage.log.read.explain import (
+    FoundStep,
+    SegmentStep,
+    Step,
+    Verdict,
+    WalkStep,
+    explain_offset,
+    explain_time,
+)
+from kafkafs.storage.log.read.view import View
 from tests.batches import MUTATIONS, mutated
 from tests.building import BatchFields, MessageFields, build_batch, build_messages, frame_batch
 from tests.logs import TopicSettings, write_partition

@@ -14,13 +14,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkafs.storage.format.layout import (Codec)
-from kafkafs.storage.format.records import (batch as b)
-from kafkafs.storage.format.records.batch import (BatchHeader)
-from kafkafs.storage.format.records.record_columns import (SimpleRecord)
-from kafkafs.storage.io.disk import (DirFd, OpenFile)
-from kafkafs.storage.segment.extent import (Extent, Fault)
-from kafkafs.storage.segment.walk import (BatchRun, read_runs, walk_headers)
+from kafkafs.storage.format.layout import Codec
+from kafkafs.storage.format.records import batch as b
+from kafkafs.storage.format.records.batch import BatchHeader
+from kafkafs.storage.format.records.record_columns import SimpleRecord
+from kafkafs.storage.io.disk import DirFd, OpenFile
+from kafkafs.storage.segment.extent import Extent, Fault
+from kafkafs.storage.segment.walk import BatchRun, read_runs, walk_headers
 from tests.batches import MUTATIONS, logs, mutated
 from tests.building import BatchFields, build_batch
 from tests.logs import walk

@@ -12,17 +12,29 @@ from typing import Any
 
 import pytest
 
-from kafkafs.storage.clock import (SetClock)
-from kafkafs.storage.errors import (InvalidProducerEpoch, InvalidRecord, InvalidTimestamp, LogDirOffline, MessageTooLarge, OffsetOutOfRange, OutOfOrderSequence, PolicyViolation, Refused, SegmentGone, UnknownPartition)
-from kafkafs.storage.format.files.checkpoints import (EpochEntry)
-from kafkafs.storage.format.layout import (Codec)
-from kafkafs.storage.format.records.encoder import (BatchPlan)
-from kafkafs.storage.format.records.record_columns import (RecordColumns, SimpleRecord)
-from kafkafs.storage.format.records.validate import (AppendOrigin)
-from kafkafs.storage.io.durable import (Calls, replaced)
-from kafkafs.storage.log.append.appending import (LogAppendInfo)
-from kafkafs.storage.log.append.writer import (LogWriter)
-from kafkafs.storage.log.delete.retention import (Rule)
+from kafkafs.storage.clock import SetClock
+from kafkafs.storage.errors import (
+    InvalidProducerEpoch,
+    InvalidRecord,
+    InvalidTimestamp,
+    LogDirOffline,
+    MessageTooLarge,
+    OffsetOutOfRange,
+    OutOfOrderSequence,
+    PolicyViolation,
+    Refused,
+    SegmentGone,
+    UnknownPartition,
+)
+from kafkafs.storage.format.files.checkpoints import EpochEntry
+from kafkafs.storage.format.layout import Codec
+from kafkafs.storage.format.records.encoder import BatchPlan
+from kafkafs.storage.format.records.record_columns import RecordColumns, SimpleRecord
+from kafkafs.storage.format.records.validate import AppendOrigin
+from kafkafs.storage.io.durable import Calls, replaced
+from kafkafs.storage.log.append.appending import LogAppendInfo
+from kafkafs.storage.log.append.writer import LogWriter
+from kafkafs.storage.log.delete.retention import Rule
 from tests.building import MessageFields, build_messages
 from tests.reading import COMMITTED, open_view, read
 from tests.writing import NOW, batch, config, files, open_log

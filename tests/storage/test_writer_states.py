@@ -17,18 +17,18 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from kafkafs.storage.clock import (SetClock)
-from kafkafs.storage.config.kafka import (TopicConfig)
-from kafkafs.storage.errors import (CannotUndelete, InvalidTxnState, Refused)
-from kafkafs.storage.format.layout import (Codec)
-from kafkafs.storage.format.records.encoder import (BatchPlan)
-from kafkafs.storage.format.records.record_columns import (RecordColumns, SimpleRecord)
-from kafkafs.storage.format.records.validate import (AppendOrigin)
-from kafkafs.storage.io.disk import (DirFd)
-from kafkafs.storage.io.durable import (replaced)
-from kafkafs.storage.log.append.writer import (LogWriter)
-from kafkafs.storage.log.read.context import (ReadContext)
-from kafkafs.storage.log.read.log import (Log)
+from kafkafs.storage.clock import SetClock
+from kafkafs.storage.config.kafka import TopicConfig
+from kafkafs.storage.errors import CannotUndelete, InvalidTxnState, Refused
+from kafkafs.storage.format.layout import Codec
+from kafkafs.storage.format.records.encoder import BatchPlan
+from kafkafs.storage.format.records.record_columns import RecordColumns, SimpleRecord
+from kafkafs.storage.format.records.validate import AppendOrigin
+from kafkafs.storage.io.disk import DirFd
+from kafkafs.storage.io.durable import replaced
+from kafkafs.storage.log.append.writer import LogWriter
+from kafkafs.storage.log.read.context import ReadContext
+from kafkafs.storage.log.read.log import Log
 from tests.building import BatchFields, build_batch
 from tests.logs import walk
 from tests.reading import COMMITTED, UNCOMMITTED, Plain, check_against, read

@@ -206,6 +206,7 @@ class _Search:
         self._bound = view.bound(isolation)
 
     def find(self, key: bytes) -> tuple[Columns, int] | None:
+        self._refuse_damaged_end()
         suffix = self._current()
         offset, damage = self._offset_of(suffix, key)
         self._refuse_damage(damage, offset)
@@ -224,6 +225,13 @@ class _Search:
         offset, damage = self._last(key, self._view.start_offset, self._bound)
         self._refuse_damage(damage, offset)
         return None if offset < 0 else self._view.locate(offset, self._isolation)
+
+    def _refuse_damaged_end(self) -> None:
+        """Raises CorruptError if the log ends with damage, which may contain a record with any key.
+        Behind an open transaction, the isolation would hide it."""
+        tail = self._view.tail
+        if tail is not None and self._bound == self._view.end_offset:
+            raise fresh(tail.error)
 
     def _refuse_damage(self, damage: Damage | None, offset: int) -> None:
         """Raises CorruptError if the damage may have contained a record after `offset`."""

@@ -11,13 +11,13 @@ from functools import lru_cache
 from struct import Struct
 from typing import Final
 
-from ...errors import (CorruptError)
-from ..layout import (RECORD_BATCH_OVERHEAD, ControlType, TimestampType)
-from ..primitives import (read_varint, read_varlong)
-from ..records.batch import (Bytes, parse_header)
-from .fields import (Fields)
-from .message import (Schema, parse_schemas, to_json)
-from .schemas import (raft)
+from ...errors import CorruptError
+from ..layout import RECORD_BATCH_OVERHEAD, ControlType, TimestampType
+from ..primitives import read_varint, read_varlong
+from ..records.batch import Bytes, parse_header
+from .fields import Fields
+from .message import Schema, parse_schemas, to_json
+from .schemas import raft
 
 _KEY: Final = Struct(">hh")  # version, control type
 _END_TXN_VALUE: Final = Struct(">hi")  # version, coordinator epoch
