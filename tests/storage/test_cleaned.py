@@ -1,4 +1,4 @@
-"""Tests cleaned segments: they equal those of Kafka's cleaner, and failures leave nothing behind."""
+"""Tests cleaned segments: they equal those of Kafka's cleaner, and failures leave nothing."""
 
 from __future__ import annotations
 

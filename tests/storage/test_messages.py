@@ -1,4 +1,4 @@
-"""Tests messages by their schemas; tests/broker/test_messages.py verifies the schemas themselves."""
+"""Tests messages by their schemas; tests/broker/test_messages.py verifies the schemas."""
 
 from __future__ import annotations
 

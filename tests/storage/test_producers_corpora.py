@@ -1,4 +1,4 @@
-"""Regenerates every snapshot and transaction index of real brokers from their logs, byte for byte."""
+"""Rebuilds every snapshot and transaction index of real brokers from their logs, byte for byte."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests producer snapshots; test_dumps verifies that those of the corpora read as Kafka reads them."""
+"""Tests producer snapshots; test_dumps compares those of the corpora with Kafka's."""
 
 from __future__ import annotations
 
