@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 from kafkafs.storage.log.delete.deletions import Deletion
@@ -40,12 +40,13 @@ _OFFSET_DIGITS: Final = 19
 
 @dataclass(frozen=True, slots=True)
 class LineFormat:
-    """How a request is written: its verb; how the type of the rows of its answer reads one; and the
-    fields behind the words of its options, or behind the names of its JSON object."""
+    """How a request is written: its verb, how a row of the answer is read, and its fields. These
+    are options by their words, or values by their names and types in a JSON object."""
 
     verb: str
     row: Callable[[Mapping[str, Any]], Row]
-    fields: Mapping[str, str]
+    options: Mapping[str, str] = field(default_factory=dict)
+    values: Mapping[str, tuple[str, type]] = field(default_factory=dict)
 
 
 _FORMATS: Final[Mapping[type[Request], LineFormat]] = {
@@ -58,35 +59,38 @@ _FORMATS: Final[Mapping[type[Request], LineFormat]] = {
         {"all": "everything", "force": "force", "dry-run": "dry_run"},
     ),
     Purge: LineFormat("purge", FoundLeftover.of_json, {"stray": "strays", "dry-run": "dry_run"}),
-    ListDeleted: LineFormat("deleted", Deletion.of_json, {}),
-    Undelete: LineFormat("undelete", Deletion.of_json, {}),
-    DeleteTopics: LineFormat("delete-topic", RemovedTopic.of_json, {}),
+    ListDeleted: LineFormat("deleted", Deletion.of_json),
+    Undelete: LineFormat("undelete", Deletion.of_json),
+    DeleteTopics: LineFormat("delete-topic", RemovedTopic.of_json),
     CreateTopic: LineFormat(
         "create-topic",
         CreatedTopic.of_json,
-        {
-            "topic": "topic",
-            "partitions": "partitions",
-            "settings": "configs",
-            "topicId": "topic_id",
-            "unregistered": "unregistered",
+        values={
+            "topic": ("topic", str),
+            "partitions": ("partitions", int),
+            "settings": ("configs", dict),
+            "topicId": ("topic_id", str),
+            "unregistered": ("unregistered", bool),
         },
     ),
     ConfigureTopic: LineFormat(
-        "configure-topic", TopicConfigs.of_json, {"topic": "topic", "changes": "changes"}
+        "configure-topic",
+        TopicConfigs.of_json,
+        values={"topic": ("topic", str), "changes": ("changes", dict)},
     ),
     AppendLines: LineFormat(
         "append",
         AppendedLines.of_json,
-        {
-            "topic": "topic",
-            "partition": "partition",
-            "format": "form",
-            "keySeparator": "key_separator",
-            "compression": "compression",
-            "batchSize": "batch_bytes",
-            "lines": "lines",
-            "sync": "sync",
+        values={
+            "topic": ("topic", str),
+            "partition": ("partition", int),
+            "format": ("form", str),
+            "keySeparator": ("key_separator", str),
+            "compression": ("compression", str),
+            "batchSize": ("batch_bytes", int),
+            "size": ("size", int),
+            "lines": ("lines", int),
+            "sync": ("sync", bool),
         },
     ),
 }
@@ -103,9 +107,9 @@ def is_forwardable(request: Request) -> bool:
 def selecting(kind: type[Q], words: Sequence[str]) -> Q:
     """Returns the request that the words after its verb select partitions for. A topic named like
     an option is written with a slash, as in `force/`. Raises Invalid."""
-    options = _FORMATS[kind].fields
+    options = _FORMATS[kind].options
     names = [word for word in words if word not in options]
-    return kind(_selection(names), **{field: word in words for word, field in options.items()})
+    return kind(_selection(names), **{name: word in words for word, name in options.items()})
 
 
 def undeleting(words: Sequence[str]) -> Undelete:
@@ -128,52 +132,47 @@ def _selection(words: Sequence[str]) -> Selection:
         raise Invalid("needs TOPIC or TOPIC/PARTITION") from None
 
 
-def described(kind: type[J], found: Mapping[str, Any]) -> J:
+def described(kind: type[J], text: str) -> J:
     """Returns the request that a JSON object describes. Raises Invalid."""
-    names = _FORMATS[kind].fields
-    try:
-        return kind(**{names[name]: value for name, value in found.items()})
-    except ValueError as error:
-        raise Invalid(str(error)) from None
-
-
-def json_object(text: str, **kinds: type) -> dict[str, Any]:
-    """Returns the fields of a JSON object, each checked for its type. Raises Invalid."""
     try:
         found = json.loads(text)
     except ValueError as error:
         raise Invalid(f"needs a JSON object: {error}") from None
     if not isinstance(found, dict):
         raise Invalid("needs a JSON object")
+    known = _FORMATS[kind].values
     for name, value in found.items():
-        if name not in kinds or not isinstance(value, kinds[name]):
-            raise Invalid(f"field {name!r} is not one of {', '.join(kinds)}, or has a wrong type")
-    return found
+        if name not in known or not isinstance(value, known[name][1]):
+            raise Invalid(f"field {name!r} is not one of {', '.join(known)}, or has a wrong type")
+    try:
+        return kind(**{known[name][0]: value for name, value in found.items()})
+    except ValueError as error:
+        raise Invalid(str(error)) from None
 
 
 # -- to lines -------------------------------------------------------------------------------------
 
 
-def lines_of(request: Request, data: bytes = b"") -> list[bytes]:
-    """Returns the lines that make a mount carry out the request; `data` follows an append."""
+def lines_of(request: Request) -> list[bytes]:
+    """Returns the lines that make a mount carry out the request."""
     form = _FORMATS[type(request)]
     return [
         f"{form.verb} {rest}\n".encode("utf-8", "surrogateescape")
-        for rest in _arguments(request, form, len(data))
+        for rest in _arguments(request, form)
     ]
 
 
-def _arguments(request: Request, form: LineFormat, size: int) -> list[str]:
+def _arguments(request: Request, form: LineFormat) -> list[str]:
     if isinstance(request, Undelete):
         offset = "" if request.offset is None else f" {request.offset}"
         return [f"{Selection((name,))}{offset}" for name in request.selection.names]
     if isinstance(request, DeleteTopics):
         return list(dict.fromkeys(request.topics))
-    given = {word: getattr(request, field) for word, field in form.fields.items()}
     if isinstance(request, PartitionsRequest):
-        options = [word for word, is_given in given.items() if is_given]
+        options = [word for word, name in form.options.items() if getattr(request, name)]
         return [" ".join(filter(None, [str(request.selection), *options]))]
-    return [json.dumps({**given, "size": size} if isinstance(request, AppendLines) else given)]
+    values = {word: getattr(request, name) for word, (name, _) in form.values.items()}
+    return [json.dumps(values)]
 
 
 def row_of(request: Request, row: Mapping[str, Any]) -> Row | PartitionFailed:

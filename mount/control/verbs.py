@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from time import monotonic
+from types import UnionType
 from typing import Any, Final, TypeVar
 
 from kafkafs.storage.errors import UnknownPartition, UnknownTopic
@@ -27,7 +28,7 @@ from kafkafs.storage.operations.undelete import ListDeleted, list_deleted, undel
 
 from ..vfs.errnos import Invalid
 from .conversation import Control, Emit, VerbWithData, Work
-from .lines import described, json_object, selecting, undeleting
+from .lines import described, selecting, undeleting
 
 _MAX_APPEND_BYTES: Final = 64 << 20
 
@@ -187,11 +188,9 @@ def _undelete(control: Control, words: Sequence[str]) -> Work:
 
 
 def _create_topic(control: Control, words: Sequence[str]) -> Work:
-    given = json_object(
-        words[0], topic=str, partitions=int, settings=dict, topicId=str, unregistered=bool
-    )
-    _refuse_values(given.get("settings", {}), nulls=False)
-    return _work(control, described(CreateTopic, {"topic": "", **given}), create_topic)
+    request = described(CreateTopic, words[0])
+    _refuse_values(request.configs, str)
+    return _work(control, request, create_topic)
 
 
 def _delete_topic(control: Control, words: Sequence[str]) -> Work:
@@ -200,29 +199,22 @@ def _delete_topic(control: Control, words: Sequence[str]) -> Work:
 
 
 def _configure_topic(control: Control, words: Sequence[str]) -> Work:
-    given = json_object(words[0], topic=str, changes=dict)
-    _refuse_values(given.get("changes", {}), nulls=True)
-    request = described(ConfigureTopic, {"topic": "", **given})
+    request = described(ConfigureTopic, words[0])
+    _refuse_values(request.changes, str | None)
     _topic(control, request.topic)
     return _work(control, request, configure_topic)
 
 
-def _refuse_values(found: Mapping[str, Any], *, nulls: bool) -> None:
-    for value in found.values():
-        if not (isinstance(value, str) or (nulls and value is None)):
-            raise Invalid("config values must be strings")
+def _refuse_values(found: Mapping[str, Any], kinds: type | UnionType) -> None:
+    if not all(isinstance(value, kinds) for value in found.values()):
+        raise Invalid("config values must be strings")
 
 
 def _append(control: Control, words: Sequence[str]) -> VerbWithData:
-    """Prepares the verb: `size` bytes of whole lines follow and are appended once they have all
-    arrived."""
-    kinds = {"format": str, "keySeparator": str, "compression": str, "batchSize": int}
-    given = json_object(words[0], topic=str, partition=int, **kinds, size=int, lines=int, sync=bool)
-    size = given.pop("size", 0)
-    if not 0 <= size <= _MAX_APPEND_BYTES:
+    """Prepares the verb: whole lines follow and are appended once they have all arrived."""
+    request, engine = described(AppendLines, words[0]), control.engine
+    if not 0 <= request.size <= _MAX_APPEND_BYTES:
         raise Invalid(f"size must be from 0 to {_MAX_APPEND_BYTES}")
-    engine = control.engine
-    request = described(AppendLines, {"topic": "", "partition": -1, **given})
     writer = engine.writer(request.topic, request.partition)
 
     def run(data: bytes, emit: Emit) -> None:
@@ -237,7 +229,7 @@ def _append(control: Control, words: Sequence[str]) -> VerbWithData:
             writer.flush()
         emit(row.as_json())
 
-    return VerbWithData(size, lambda data: Work(partial(run, data), is_quick=True))
+    return VerbWithData(request.size, lambda data: Work(partial(run, data), is_quick=True))
 
 
 _WITH_JSON: Final[frozenset[Prepare]] = frozenset((_create_topic, _configure_topic, _append))

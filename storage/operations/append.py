@@ -29,16 +29,17 @@ class AppendLines:
     """Appends lines as records to a partition. Raises ValueError for an invalid argument.
 
     `key_separator`: separates key and value in a line, "" if lines are values. `batch_bytes`: the
-    uncompressed size of a batch. `lines`: how many lines of the same input were appended before.
-    `sync`: flush the log afterwards.
+    uncompressed size of a batch. `size`: the bytes of the lines; `lines`: how many lines of the
+    same input were appended before. `sync`: flush the log afterwards.
     """
 
-    topic: str
-    partition: int
+    topic: str = ""
+    partition: int = -1
     form: str = FORMATS[0]
     key_separator: str = ""
     compression: str = CODECS[0]
     batch_bytes: int = BATCH_BYTES
+    size: int = 0
     lines: int = 0
     sync: bool = False
 

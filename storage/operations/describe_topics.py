@@ -10,7 +10,7 @@ from typing import Any
 from ..config.kafka import Resolved
 from ..errors import StorageError, UnknownPartition, UnknownTopic
 from ..log_dirs.engine import Engine
-from .request import SILENT, PartitionFailed, ProgressListener
+from .request import SILENT, PartitionFailed, ProgressListener, damage
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +134,7 @@ class TopicSummary:
 def list_topics(
     engine: Engine, request: ListTopics, progress: ProgressListener = SILENT
 ) -> Iterator[TopicSummary | PartitionFailed]:
-    """Yields each topic, after the partitions of it that cannot be read."""
+    """Yields each topic, after its partitions that cannot be read, and their known damage."""
     topics = engine.topics()
     strays = {name: [number] for name, number in sorted(engine.log_dirs.strays())}
     there = {**strays, **topics}
@@ -147,6 +147,7 @@ def list_topics(
             progress.partition("reading partitions", next(count), total)
             try:
                 found.append(PartitionSummary.of(engine, topic, number))
+                yield from damage(engine, (topic, number))
             except (UnknownTopic, UnknownPartition) as error:  # deleted in the meantime
                 if request.topics:
                     yield PartitionFailed.of(error, f"{topic}-{number}")

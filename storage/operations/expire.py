@@ -18,6 +18,7 @@ from .request import (
     PartitionFailed,
     PreviewableRequest,
     ProgressListener,
+    damage,
     manager_of,
     per_partition,
     writable,
@@ -87,13 +88,16 @@ def expire(
     engine: Engine, request: Expire, progress: ProgressListener = SILENT
 ) -> Iterator[ExpiredSegment | PartitionFailed]:
     """Applies retention to each partition; yields what it did with each segment, or would do. A
-    partition that is being cleaned fails with CleaningAborted."""
+    partition that is being cleaned fails with CleaningAborted. A preview also yields the known
+    damage of each log."""
 
-    def work(key: TopicPartition) -> Iterator[ExpiredSegment]:
+    def work(key: TopicPartition) -> Iterator[ExpiredSegment | PartitionFailed]:
         rows = (
             _applied(engine, key, request) if request.writes else _previewed(engine, key, request)
         )
-        return (row for row in rows if row.is_deleted or request.everything)
+        yield from (row for row in rows if row.is_deleted or request.everything)
+        if not request.writes:
+            yield from damage(engine, key)
 
     doing = "deleting segments" if request.writes else "reading partitions"
     return per_partition(engine, request, doing, work, progress)

@@ -70,8 +70,8 @@ def first_pass(engine: Engine, now_ms: int) -> FirstPass:
         with suppress(UnknownTopic, UnknownPartition):  # deleted meanwhile
             _add_partition(dues, engine, key, list(segments))
     _add_compaction(dues, failures, engine, now_ms, rows)
-    for each in find_leftovers(engine.log_dirs):
-        _add(dues, _LEFTOVERS, (each.topic, each.partition), 0, each.size)
+    for leftover in find_leftovers(engine.log_dirs):
+        _add(dues, _LEFTOVERS, (leftover.topic, leftover.partition), 0, leftover.size)
     return FirstPass(sorted(dues.values(), key=lambda due: due.size, reverse=True), failures)
 
 

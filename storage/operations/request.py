@@ -163,3 +163,16 @@ def per_partition(
                 yield PartitionFailed.of(error, "{}-{}".format(*key))
         except (StorageError, OSError) as error:
             yield PartitionFailed.of(error, "{}-{}".format(*key))
+
+
+def damage(engine: Engine, key: TopicPartition) -> Iterator[PartitionFailed]:
+    """Yields the known damage of a partition's log, without reading its records: what is in the
+    place of a `.log`, and bytes after the last whole batch. Raises UnknownTopic or
+    UnknownPartition."""
+    log = engine.log(*key)
+    tail = log.view().tail
+    found = list(log.damage.values())
+    if tail is not None and (tail.error.file, tail.error.position) not in log.damage:
+        found.append(tail.error)
+    for error in found:
+        yield PartitionFailed.of(error, "{}-{}".format(*key))

@@ -20,7 +20,7 @@ class CreateTopic:
     """Creates a topic with `partitions` partitions and configs of its own. `topic_id`: "" to have
     one generated; `unregistered`: also if the KRaft cluster of the directories does not know it."""
 
-    topic: str
+    topic: str = ""
     partitions: int = 1
     configs: Mapping[str, str] = field(default_factory=dict)
     topic_id: str = ""
@@ -130,7 +130,7 @@ def delete_topics(
 class ConfigureTopic:
     """Changes configs of a topic, where None removes one."""
 
-    topic: str
+    topic: str = ""
     changes: Mapping[str, str | None] = field(default_factory=dict)
 
     @property

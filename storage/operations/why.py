@@ -24,7 +24,7 @@ from ..log.delete.retention import Outlook
 from ..log.read.lookup import find_batch
 from ..log.read.view import View
 from ..log_dirs.engine import Engine
-from .request import SILENT, PartitionFailed, ProgressListener
+from .request import SILENT, PartitionFailed, ProgressListener, damage
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,8 +116,8 @@ class ExplainedPartition:
 
 def why(
     engine: Engine, request: Why, progress: ProgressListener = SILENT
-) -> Iterator[ExplainedPartition]:
-    """Yields what keeps each segment; see `explained`."""
+) -> Iterator[ExplainedPartition | PartitionFailed]:
+    """Yields what keeps each segment, see `explained`, and then the known damage of the log."""
     topic, partition = request.topic, request.partition
     now_ms = engine.clock.now_ms() if request.at_ms is None else request.at_ms
 
@@ -128,6 +128,7 @@ def why(
         return explained(view, engine.topic_config(topic).config, checkpoint, now_ms)
 
     yield retry_if_gone(look)
+    yield from damage(engine, (topic, partition))
 
 
 def explained(

@@ -37,7 +37,7 @@ class MountedEngine:
     def ask(self, request: Request, data: bytes = b"") -> Iterator[Any]:
         """Has the mount carry out the request, on `data` if it takes some; yields the rows of its
         answer as they arrive. What failed is a row, too (PartitionFailed)."""
-        for line in lines_of(request, data):
+        for line in lines_of(request):
             yield from (row_of(request, row) for row in self._rows(line + data))
 
     def _rows(self, text: bytes) -> Iterator[dict[str, Any]]:

@@ -163,7 +163,7 @@ def command(
 def _append_through(mounted: MountedEngine, request: AppendLines, data: bytes) -> AppendedLines:
     from kafkafs.storage.operations.request import PartitionFailed
 
-    (row,) = mounted.ask(request, data)
+    (row,) = mounted.ask(replace(request, size=len(data)), data)
     if isinstance(row, PartitionFailed):
         raise failures.failure_of(row)
     return cast("AppendedLines", row)
