@@ -178,3 +178,16 @@ def test_a_topic_that_was_not_opened_can_be_deleted(live: LiveLog) -> None:
         engine.create_topic("t")
         assert engine.failures == []
         assert engine.writer("t", 0).end_offset == 0
+
+
+@pytest.mark.parametrize("base", [2, 4])
+def test_verbs_that_describe_a_log_report_it(live: LiveLog, kind: str, base: int) -> None:
+    REPLACE[kind](live.log(base))
+    what = f"kafkafs: t-0: {live.log(base)}: a {kind}, not a regular file;"
+    for words in (["why", "t/0"], ["topic", "list"], ["expire", "--dry-run"]):
+        at = 2 if words[0] == "topic" else 1
+        result = CliRunner().invoke(cli, [*words[:at], str(live.directory), *words[at:]])
+        assert result.exit_code == 1, words
+        (line,) = result.stderr.splitlines()
+        assert line.startswith(what)
+        assert result.stdout.splitlines()[1:] != []
