@@ -87,15 +87,17 @@ class OffsetNotFound(StorageError):
 
 
 class UnknownTopic(StorageError):
-    """No partition of `topic` exists in the log directories, whose topics are `there`."""
+    """No partition of `topic` exists in the log directories, whose topics are `there`. `strays`:
+    the paths in the tree under which stray partitions of that topic can be read."""
 
-    def __init__(self, topic: str, there: Collection[str] = ()) -> None:
+    def __init__(self, topic: str, there: Collection[str] = (), strays: Sequence[str] = ()) -> None:
         super().__init__(topic)
         self.topic = topic
+        self.strays = strays
         self._there = there
 
-    def __reduce__(self) -> tuple[type[UnknownTopic], tuple[str, Collection[str]]]:
-        return type(self), (self.topic, self.similar)
+    def __reduce__(self) -> tuple[type[UnknownTopic], tuple[str, Collection[str], Sequence[str]]]:
+        return type(self), (self.topic, self.similar, self.strays)
 
     @property
     def similar(self) -> tuple[str, ...]:
@@ -103,7 +105,13 @@ class UnknownTopic(StorageError):
         return tuple(nearest(self.topic, self._there))
 
     def __str__(self) -> str:
-        return printable(f"no topic {self.topic}" + did_you_mean(self.topic, self._there))
+        if self.strays:
+            more = ", …" if len(self.strays) > _NAMES_SHOWN else ""
+            shown = ", ".join(self.strays[:_NAMES_SHOWN]) + more
+            hint = f"; a broker set its partitions aside as stray, read them as {shown}"
+        else:
+            hint = did_you_mean(self.topic, self._there)
+        return printable(f"no topic {self.topic}{hint}")
 
 
 class UnknownPartition(StorageError):

@@ -43,6 +43,8 @@ VERBS: Final = {
     "spark": "spark",
     "completion": "completion",
 }
+# Names that verbs had in earlier versions.
+_FORMER: Final = {"retain": "expire"}
 #: The verbs that can change log directories.
 WRITING: Final = frozenset(
     (
@@ -84,7 +86,8 @@ class Program(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
         if name not in VERBS and not name.startswith("-") and not ctx.resilient_parsing:
-            hint = did_you_mean(name, VERBS) or f"; the verbs are {', '.join(VERBS)}"
+            hint = f"; did you mean {_FORMER[name]}?" if name in _FORMER else ""
+            hint = hint or did_you_mean(name, VERBS) or f"; the verbs are {', '.join(VERBS)}"
             ctx.fail(f"No such verb {name!r}{hint}")
         return super().resolve_command(ctx, args)
 

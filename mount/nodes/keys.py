@@ -9,7 +9,13 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kafkafs.storage.errors import CorruptError, OffsetNotFound, printable
+from kafkafs.storage.errors import (
+    CorruptError,
+    OffsetNotFound,
+    StorageError,
+    did_you_mean,
+    printable,
+)
 from kafkafs.storage.format.records.batch import Int64s
 from kafkafs.storage.format.records.columns import KEY_SIZE, KEY_START, VALUE_SIZE, Columns, Damage
 
@@ -72,13 +78,21 @@ class KeyDirectory(OffsetDirectory):
         def why() -> str:
             found = self._find(key)
             if found is None:
-                return f"{self.partition.name} has no record with key {name}"
+                return self._no_record(name)
             offset = int(found[0].offsets[found[1]])
             if found[0].spans[found[1], VALUE_SIZE] < 0:
                 return f"key {name} was deleted: its latest record, {offset}, has no value"
             return f"compaction leaves no record with key {name}"
 
         return NoSuchName(name, why)
+
+    def _no_record(self, name: str) -> str:
+        """Returns that there is no key of this name, and the nearest keys of the last records."""
+        try:
+            hint = did_you_mean(name, self.matching(""))
+        except (StorageError, OSError):  # it is only a hint
+            hint = ""
+        return printable(f"{self.partition.name} has no record with key {name}{hint}")
 
     def remove(self, name: str, pid: int) -> None:
         self.child(name)
@@ -119,8 +133,7 @@ class KeyDirectory(OffsetDirectory):
 
         found = self._latest.find_key(partition.log, last_row, partition.isolation, partition.view)
         if found is None:
-            why = f"{partition.name} has no record with key {name}"
-            raise NoSuchName(name, lambda: why)
+            raise NoSuchName(name, lambda: self._no_record(name))
         return found
 
     def _key_at(self, offset: int) -> bytes:

@@ -126,14 +126,14 @@ def segment_ranges(partition: MountedPartition, view: View) -> Iterator[tuple[in
 
 
 def named_range(partition: MountedPartition, name: str) -> Range:
-    """Returns the range that a name stands for. Raises NoSuchName, or NoSuchRange with the reason
-    if the name has the form of a range."""
+    """Returns the range that a name stands for. Raises NoSuchRange with the reason."""
     parsed = _NAME.fullmatch(name)
-    if parsed is None:
-        raise NoSuchName(name)
-    first, last = map(int, parsed.groups())
     seen = partition.seen()
     start, end = seen.view.start_offset, partition.bound(seen.view)
+    if parsed is None:
+        bounds = f"offsets from {start} to {end - 1}" if end > start else "offsets; none is served"
+        raise NoSuchRange(name, f"range/A-B needs two {bounds}")
+    first, last = map(int, parsed.groups())
     if last < first:
         raise NoSuchRange(name, "the range ends before it begins")
     if first < start:

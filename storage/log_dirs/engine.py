@@ -69,7 +69,7 @@ class Engine:
         """Returns the numbers of a topic's partitions here. Raises UnknownTopic."""
         there = self.topics()
         if topic not in there:
-            raise UnknownTopic(topic, there)
+            raise self.log_dirs.unknown_topic(topic)
         return there[topic]
 
     def numbers_of(self, topic: str) -> list[int]:

@@ -284,8 +284,14 @@ class LogDirs:
         if found is not None:
             return found
         if topic not in joined.topics:
-            raise UnknownTopic(topic, joined.topics)
+            raise self.unknown_topic(topic)
         raise UnknownPartition(topic, partition, joined.topics[topic])
+
+    def unknown_topic(self, topic: str) -> UnknownTopic:
+        """Returns the error for a topic that does not exist."""
+        strays = self.strays().items()
+        paths = [f"{name}/{number}" for (name, number), found in strays if found.topic == topic]
+        return UnknownTopic(topic, self.topics(), sorted(paths))
 
     def strays(self) -> Mapping[TopicPartition, PartitionDir]:
         """Returns the replicas that a broker's cluster did not know, by directory name and number;

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 
-from kafkafs.storage.format.records.record_columns import SimpleRecord
+from kafkafs.storage.format.records.record_columns import RecordColumns, SimpleRecord
+from kafkafs.storage.log_manager import LogManager
 from tests import answers
 from tests.building import build_batch
 from tests.cli.terminal import Terminal
@@ -131,6 +132,9 @@ def test_what_cannot_be_printed_is_told_and_the_rest_is_printed(
             "'yesterdayish' is not a time: milliseconds since 1970 or ISO 8601",
         ),
         ("orders/0/key/zzz", "orders/0 has no record with key zzz"),
+        ("orders/0/range/abc", "abc: range/A-B needs two offsets from 0 to "),
+        ("orders/0/range/1-", "1-: range/A-B needs two offsets from 0 to "),
+        ("empty/0/range/x", "x: range/A-B needs two offsets; none is served"),
         ("orders/0/key/%zz", "'%zz' is not the name of a key: a % must be followed by two"),
         ("orders/0/segments/x.log", "orders/0 has no file x.log"),
         ("orders/../orders", "'..' cannot be part of a path here"),
@@ -144,6 +148,35 @@ def test_a_path_that_leads_nowhere_says_why(
     assert (result.exit_code, result.stdout) == (1, "")
     assert result.stderr.startswith(f"kafkafs: {path}: {why}")
     assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("path", ["t/0/key/ordre-7", "t/0/compacted/latest/ordre-7"])
+def test_an_unknown_key_is_compared_with_the_last_keys(
+    kafkafs: Kafkafs, tmp_path: Path, path: str
+) -> None:
+    with LogManager(str(tmp_path / "data")) as engine:
+        engine.create_topic("t")
+        records = [SimpleRecord(1000, key, b"v") for key in (b"order-7", b"payment")]
+        engine.writer("t", 0).append_records(RecordColumns.from_records(records))
+    result = kafkafs("cat", tmp_path / "data", path)
+    why = "t/0 has no record with key ordre-7; did you mean order-7?"
+    assert (result.exit_code, result.stderr) == (1, f"kafkafs: {path}: {why}\n")
+
+
+def test_a_stray_partition_is_named_as_it_can_be_read(kafkafs: Kafkafs, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with LogManager(str(data)) as engine:
+        engine.create_topic("lost")
+        records = [SimpleRecord(1000, None, b"v")]
+        engine.writer("lost", 0).append_records(RecordColumns.from_records(records))
+    stray = f"lost-3.{'a' * 32}-stray"
+    (data / "lost-0").rename(data / stray)
+    result = kafkafs("cat", data, "lost/3/values")
+    assert (result.exit_code, result.stdout) == (1, "")
+    hint = f"a broker set its partitions aside as stray, read them as {stray}/3"
+    assert result.stderr == f"kafkafs: lost/3/values: no topic lost; {hint}\n"
+    assert kafkafs("cat", data, f"{stray}/3/values").stdout == "v\n"
+    assert hint in kafkafs("why", data, "lost/3").stderr
 
 
 def test_output_goes_on_behind_damage(kafkafs: Kafkafs, corpus: Corpus) -> None:

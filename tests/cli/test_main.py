@@ -91,6 +91,7 @@ def test_without_a_verb_the_help_goes_to_stderr(kafkafs: Kafkafs) -> None:
     ("arguments", "line"),
     [
         (["lss"], "kafkafs: no such verb 'lss'; did you mean ls?"),
+        (["retain"], "kafkafs: no such verb 'retain'; did you mean expire? see `kafkafs --help`"),
         (["frob"], "kafkafs: no such verb 'frob'; the verbs are mount, umount, ls, cat, "),
         (["-x"], "kafkafs: no such option '-x'"),
         (["topic", "lst"], "kafkafs topic: no such command 'lst'"),

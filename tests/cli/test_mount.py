@@ -80,6 +80,20 @@ def test_maintain_says_what_is_deleted_at_once(
     ]
 
 
+def test_files_in_the_mount_point_are_hidden(shell: Shell, clean: Path, mountpoint: Path) -> None:
+    (mountpoint / "mine").write_text("kept")
+    done = shell(
+        f"kafkafs mount --check {clean} {mountpoint} && kafkafs mount {clean} {mountpoint}"
+        f" && ls {mountpoint}/one && ls {mountpoint}/mine; kafkafs umount {mountpoint}"
+        f" && cat {mountpoint}/mine && kafkafs mount --help"
+    )
+    listed, _, rest = done.stdout.partition("kept")
+    assert listed == "0\nconfig.properties\n"
+    assert "No such file" in done.stderr
+    assert "empty directory" not in rest
+    assert "Files in it are hidden until it is unmounted." in " ".join(rest.split())
+
+
 def test_relative_paths(shell: Shell, clean: Path, mountpoint: Path) -> None:
     there = f"cd {clean.parent}; ln -sfn {mountpoint} {mountpoint}.link; "
     done = shell(

@@ -192,7 +192,7 @@ def opened(name: str, scene: Scene, options: str, until: ExitStack) -> None:
         place.mkdir()
         mount = until.enter_context(mounted(scene.log_dirs, place, options))
         mount.expects_warnings = mount.expects_errors = True
-        list(mount.point.rglob("*/0/status.json"))
+        list(mount.point.glob("*/0/status.json"))
     elif options:
         until.enter_context(LogManager(paths, finds_deleted=True)).start()
 

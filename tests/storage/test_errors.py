@@ -25,6 +25,10 @@ ERRORS = [
     (OffsetNotFound(7, "no record at offset 7"), "no record at offset 7"),
     (UnknownTopic("t"), "no topic t"),
     (UnknownTopic("ordres", ("orders",)), "no topic ordres; did you mean orders?"),
+    (
+        UnknownTopic("t", (), ("t-3.a-stray/3",)),
+        "no topic t; a broker set its partitions aside as stray, read them as t-3.a-stray/3",
+    ),
     (UnknownPartition("t", 3), "t has no partition 3"),
     (UnknownPartition("t", 3, (0, 1, 2, 5)), "t has no partition 3 (it has 0 to 2, 5)"),
     (PartitionNotOpened("t", 3, "a FIFO"), "t-3 could not be opened for writing: a FIFO"),

@@ -90,7 +90,7 @@ def command(
     configs: tuple[Config, ...],
     isolation: str,
 ) -> None:
-    """Mount LOG_DIRS on the empty directory MOUNTPOINT.
+    """Mount LOG_DIRS on the directory MOUNTPOINT. Files in it are hidden until it is unmounted.
 
     By default the mount is read-only: it changes nothing in the log directories and takes no lock,
     so a broker may be running on them. With --rw, the directories are locked as by a broker and
