@@ -100,6 +100,18 @@ def test_the_command_line_fails_too(live: LiveLog, kind: str, base_offset: int) 
         assert live.log(base_offset).name in result.stderr
 
 
+@pytest.mark.parametrize("base_offset", [2, 4])
+def test_a_key_with_a_possible_later_record_in_it_cannot_be_read(
+    mount: Mounting, live: LiveLog, kind: str, base_offset: int
+) -> None:
+    REPLACE[kind](live.log(base_offset))
+    mounted = mount(live.directory)
+    for directory in ("key", "compacted/latest"):
+        with pytest.raises(OSError, match="Input/output error"):
+            (mounted.point / "t/0" / directory / "key 1").read_bytes()
+    assert live.log(base_offset).name in "".join(mounted.lines("WARNING"))
+
+
 def test_a_log_of_one_segment(mount: Mounting, live: LiveLog, kind: str) -> None:
     for base_offset in (0, 2):
         for file in live.partition.glob(f"{base_offset:020}.*"):

@@ -284,6 +284,28 @@ def test_a_segment_that_was_taken_once_is_taken_again(log_dir: Path) -> None:
     assert opened_again(log_dir) == ["a broker's", *"abcde"]
 
 
+def test_a_partition_that_cannot_be_opened_gets_its_segments_later(log_dir: Path) -> None:
+    with suppress(LogDirOffline), LogManager(str(log_dir), clock=SetClock(NOW_MS)) as engine:
+        parts = stage(log_dir, "j", {("t", 0): [["a"], ["b"]]})
+        with replaced(FailsAfterDeciding()), pytest.raises(LogDirOffline):
+            ingest(engine, IngestWrite("j"), parts)
+    (log_dir / COMMIT_FILE).rename(log_dir / "noted")
+    with LogManager(str(log_dir), clock=SetClock(NOW_MS)) as engine:
+        append(engine, "a broker's")
+    log = log_dir / "t-0" / f"{0:020}.log"
+    log.rename(log_dir / "log")
+    os.mkfifo(log)
+    (log_dir / "noted").rename(log_dir / COMMIT_FILE)
+    staged = staged_dirs(log_dir)
+    with LogManager(str(log_dir), clock=SetClock(NOW_MS)) as engine:
+        assert engine.commits.pending()
+    assert staged_dirs(log_dir) == staged != []
+    (log_dir / "log").replace(log)
+    with LogManager(str(log_dir), clock=SetClock(NOW_MS)) as engine:
+        assert not engine.commits.pending()
+        assert values(engine, 0) == ["a broker's", "a", "b"]
+
+
 def decided_and_not_noted(log_dir: Path, settings: dict[str, str]) -> None:
     """Swaps a write in, but leaves its staged files, as a crash before their removal does."""
     with LogManager(str(log_dir), clock=SetClock(NOW_MS)) as engine:
