@@ -9,7 +9,7 @@ from time import monotonic
 from types import UnionType
 from typing import Any, Final, TypeVar
 
-from kafkafs.storage.errors import UnknownPartition, UnknownTopic
+from kafkafs.storage.errors import UnknownPartition, UnknownTopic, fresh
 from kafkafs.storage.log_dirs.selection import Selection
 from kafkafs.storage.operations.append import AppendLines, append_lines
 from kafkafs.storage.operations.compact import Compact, compact
@@ -158,7 +158,7 @@ def _checked(control: Control, request: Q, operation: Operation[Q]) -> Work:
     refused = request.check(control.engine)
     for each in refused:
         if isinstance(each.cause, UnknownTopic | UnknownPartition):
-            raise each.cause
+            raise fresh(each.cause)
     return _work(control, request, (lambda *_: iter(refused)) if refused else operation)
 
 

@@ -40,7 +40,6 @@ from ..io.lock import who_holds
 from ..io.retry import ATTEMPTS
 from ..log.check.partition_listing import PartitionListing
 from ..log.check.verify import FindChecked, LogCheck
-from ..log_dirs.deleted_topics import read_deleted_partition
 from ..log_dirs.engine import Engine
 from ..log_dirs.log_dir import LogDir, PartitionDir, owner_differences
 from ..segment.check.verify import SegmentCheck, SegmentFacts
@@ -327,19 +326,11 @@ def _read(
 
 def _own_files(log_dir: LogDir) -> Iterator[Finding]:
     """Yields the malformed ones among the files that kafkafs itself writes: topic configs,
-    unfinished writes, decided transactions, and what deleted partitions were."""
-    reads: list[Callable[[], object]] = [
-        partial(read, log_dir.directory)
-        for read in (read_topic_configs, read_commit_records, read_decisions)
-    ]
-    reads += [
-        partial(read_deleted_partition, found)
-        for found in log_dir.partitions()
-        if found.state is PartitionState.DELETE
-    ]
-    for read in reads:
+    unfinished writes, decided transactions. Not what deleted partitions were: they wait for
+    deletion, and a power cut may leave that file torn."""
+    for read in (read_topic_configs, read_commit_records, read_decisions):
         try:
-            read()
+            read(log_dir.directory)
         except CorruptError as error:
             yield Finding(error.file, error.position, error.what)
 
