@@ -1,6 +1,6 @@
 """Kills processes with SIGKILL while they ingest writes into several partitions.
 
-    python -m tests.crash.placing DIRECTORY LIVES SEED
+    python -m tests.crash.ingesting DIRECTORY LIVES SEED
 
 Each process (a life) first checks that every earlier write is in all of its partitions, exactly
 once, or in none, and in all if `ingest` had returned. It repeats the last write, as a restarted

@@ -19,8 +19,7 @@ from kafkafs.storage.io.durable import replaced
 from kafkafs.storage.log_dirs.engine import Engine
 from kafkafs.storage.log_manager import LogManager
 from tests.crash.checks import complaints
-from tests.crash.moments import moments
-from tests.crash.placing import (
+from tests.crash.ingesting import (
     PARTITIONS,
     SETTINGS,
     append,
@@ -29,6 +28,7 @@ from tests.crash.placing import (
     write,
     written,
 )
+from tests.crash.moments import moments
 from tests.crash.program import tally_of
 from tests.faults import CrashState, FailingCalls, RecordingCalls, crash_states
 from tests.reading import read
@@ -221,7 +221,7 @@ def tried(engine: LogManager, log_dir: Path) -> str:
 
 
 def test_kills(memory_path: Path) -> None:
-    found = tally_of("placing", memory_path, 10, 1)
+    found = tally_of("ingesting", memory_path, 10, 1)
     assert 0 < found["found"] <= found["tried"]
 
 
@@ -229,6 +229,6 @@ def test_kills(memory_path: Path) -> None:
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("seed", range(2))
 def test_forty_kills(memory_path: Path, seed: int) -> None:
-    found = tally_of("placing", memory_path, 40, seed)
+    found = tally_of("ingesting", memory_path, 40, seed)
     assert found["found"] > 20
     assert found["killed in a write"] > 10
