@@ -35,8 +35,8 @@ def command(
     as_json: bool,
 ) -> int:
     """Check every file in LOG_DIRS, or only of the named topics and partitions, against Kafka's
-    rules: logs, indexes, snapshots, leader epochs and checkpoints. Print each violation with file
-    and position, and exit with code 1 if there are any.
+    rules: logs, indexes, snapshots, leader epochs, checkpoints; and the files of kafkafs itself.
+    Print each violation with file and position, and exit with code 1 if there are any.
 
     All batches are read and decoded. Nothing is changed. A running broker may change files during
     the check. Traces of a crash are reported, too, although `kafkafs recover` would repair them.
