@@ -341,7 +341,8 @@ def test_counted_when_asked(live: LiveLog, corpus: Callable[[str], Path], mount:
 
     others = mount(corpus("compact-before"))
     for topic in ("cmp-txn", "cmp-delete"):  # markers are counted with the rest, sizes are needed
-        assert (others.point / topic / "0" / "compacted" / "values").read_bytes()
+        data = (others.point / topic / "0" / "compacted" / "values").read_bytes()
+        assert data or topic == "cmp-delete"  # of which retention deletes all, some day
         expected = {"cmp-txn": {1}, "cmp-delete": {0, 1}}  # none once retention has deleted all
         assert summary(others.point / topic / "0")["passes"] in expected[topic]
     assert (times_found(others), times_counted(others)) == (2, 0)
