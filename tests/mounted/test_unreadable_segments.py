@@ -57,19 +57,19 @@ REPLACE: dict[str, Callable[[Path], None]] = {
     "device": _device,
     "directory": _directory,
 }
+
+
+def _in_pieces(path: Path) -> bytes:
+    with path.open("rb", buffering=0) as file:
+        return b"".join(iter(lambda: file.read(7), b""))
+
+
 STREAMS = ("values", "keys", "records.jsonl", "records.arrow")
 READERS: dict[str, Callable[[Path], bytes]] = {
     "read": Path.read_bytes,
     "copy": lambda path: Path(shutil.copy(path, path.parents[3] / "copy")).read_bytes(),
-    "pieces": lambda path: b"".join(iter(_in_pieces(path).__next__, b"")),
+    "pieces": _in_pieces,
 }
-
-
-def _in_pieces(path: Path):  # type: ignore[no-untyped-def]
-    with path.open("rb", buffering=0) as file:
-        while data := file.read(7):
-            yield data
-    yield b""
 
 
 @pytest.fixture(params=REPLACE)
