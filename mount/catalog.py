@@ -8,11 +8,9 @@ from collections.abc import Mapping
 from time import monotonic
 from typing import TYPE_CHECKING
 
+from kafkafs.storage import Engine, TopicPartition, reader_config
 from kafkafs.storage.clock import Clock, SystemClock
-from kafkafs.storage.config.kafka import reader_config
 from kafkafs.storage.errors import UnknownPartition, UnknownTopic
-from kafkafs.storage.format.files.names import TopicPartition
-from kafkafs.storage.log_dirs.engine import Engine
 
 from .monitoring.metrics import Metrics
 from .monitoring.recent_log import RecentLog

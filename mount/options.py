@@ -6,9 +6,8 @@ import os
 from dataclasses import dataclass, replace
 from typing import Final
 
+from kafkafs.storage import Isolation, local_path
 from kafkafs.storage.errors import ConfigError, LogDirError
-from kafkafs.storage.io.local_path import local_path
-from kafkafs.storage.log.read.transactions import Isolation
 
 #: Passed to the kernel unchanged.
 KERNEL_FLAGS: Final = frozenset(

@@ -20,10 +20,8 @@ from math import inf
 from time import monotonic
 from typing import Final
 
+from kafkafs.storage import Isolation, Log, View
 from kafkafs.storage.errors import CorruptError
-from kafkafs.storage.log.read.log import Log
-from kafkafs.storage.log.read.transactions import Isolation
-from kafkafs.storage.log.read.view import View
 
 from .vfs.errnos import Stale
 from .vfs.inodes import NUMBER_BITS, NUMBER_MASK, InodeKind, Places, pack

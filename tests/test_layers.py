@@ -1,22 +1,31 @@
-"""Imports point one way: kafkafs above mount above storage, and within each no circle of any kind.
+"""Imports point one way: kafkafs above mount above storage, within each no circle of any kind.
+The layers above storage enter it through one door.
 
-The tests read the source; they import nothing. Every import counts, also one inside a function or
-under TYPE_CHECKING: a name that only a type needs is still needed.
+The tests read the source; only that of the door imports what it names. Every import counts, also
+one inside a function or under TYPE_CHECKING: a name that only a type needs is still needed.
 """
 
 from __future__ import annotations
 
 import ast
+import inspect
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 
 import pytest
+
+from kafkafs import storage
 
 ROOT = Path(__file__).parent.parent
 
 LAYERS = ("storage", "mount", "kafkafs")
+#: The names that the layers above may import from kafkafs.storage.
+DOOR = ROOT / "storage" / "__init__.pyi"
+#: The modules and packages of storage that they may import names from, besides.
+OPEN_MODULES = tuple(f"kafkafs.storage.{name}" for name in ("clock", "errors", "operations"))
 #: The most entries (modules and folders) of a product folder.
 MOST_ENTRIES = 14
 #: Folders that list like things, a file each, and so may have more.
@@ -106,6 +115,30 @@ def bare(files: dict[str, str]) -> list[str]:
         for file, text in files.items()
         for found in imports(text, file)
         if found.within("storage") or found.within("mount")
+    ]
+
+
+def door(stub: str) -> list[str]:
+    """The names that a stub re-exports (`from .module import name as name`), in its order."""
+    return [
+        alias.name
+        for node in ast.parse(stub).body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+        if alias.name == alias.asname
+    ]
+
+
+def past_the_door(files: dict[str, str], names: Collection[str]) -> list[str]:
+    """Imports from storage that go past its door, which shows `names`."""
+    allowed = {*OPEN_MODULES, *(f"kafkafs.storage.{name}" for name in names)}
+    return [
+        str(found)
+        for file, text in files.items()
+        for found in imports(text, file)
+        if found.within("kafkafs.storage")
+        and found.name not in allowed
+        and not any(map(found.within, OPEN_MODULES))
     ]
 
 
@@ -226,6 +259,28 @@ def test_no_layer_imports_one_above_it(layer: str) -> None:
     assert upward(layer, sources(layer)) == []
 
 
+@pytest.mark.parametrize("layer", ["mount", "kafkafs"])
+def test_storage_has_one_door(layer: str) -> None:
+    assert past_the_door(sources(layer), door(DOOR.read_text(encoding="utf-8"))) == []
+
+
+def test_every_name_at_the_door_is_there_documented_and_used() -> None:
+    names = door(DOOR.read_text(encoding="utf-8"))
+    assert len(set(names)) == len(names)
+    assert sorted(names) == dir(storage)
+    used = {
+        found.name
+        for layer in ("mount", "kafkafs")
+        for file, text in sources(layer).items()
+        for found in imports(text, file)
+    }
+    assert [name for name in names if f"kafkafs.storage.{name}" not in used] == []
+    found = {name: getattr(storage, name) for name in names}
+    assert [name for name, each in found.items() if isinstance(each, ModuleType)] == []
+    documented = {n: e for n, e in found.items() if inspect.isclass(e) or inspect.isfunction(e)}
+    assert [name for name, each in documented.items() if not inspect.getdoc(each)] == []
+
+
 def test_only_the_doors_to_spark_need_it() -> None:
     """And of the source what plans and reads needs none, so that it can be tried without. Jobs need
     it for the types of their arguments, and are imported by the verbs that start them."""
@@ -293,7 +348,8 @@ def test_a_folder_can_be_seen_at_a_glance() -> None:
 def test_no_small_file_that_its_only_importer_could_hold() -> None:
     files = product()
     importers: defaultdict[str, set[str]] = defaultdict(set)
-    for file, others in graph(files).items():
+    stub = str(DOOR.relative_to(ROOT))
+    for file, others in graph({**files, stub: DOOR.read_text(encoding="utf-8")}).items():
         for other in others:
             importers[other].add(file)
     small = [
@@ -301,6 +357,7 @@ def test_no_small_file_that_its_only_importer_could_hold() -> None:
         for file, text in files.items()
         if 15 <= text.count("\n") <= 60
         and len(importers[file]) == 1
+        and stub not in importers[file]
         and not file.endswith("__init__.py")
         and str(Path(file).parent) not in LISTS
     ]
@@ -359,6 +416,18 @@ class TestTheChecksThemselves:
     def test_a_bare_import(self) -> None:
         files = {"mount/tree.py": "from storage import log\nimport mount.tree\nfrom . import x\n"}
         assert bare(files) == ["mount/tree.py:1: storage.log", "mount/tree.py:2: mount.tree"]
+
+    def test_an_import_past_the_door(self) -> None:
+        text = (
+            "from kafkafs.storage import Engine, Secret, errors\n"
+            "from kafkafs.storage.errors import X\n"
+            "from kafkafs.storage.operations.expire import Expire\n"
+            "def f():\n    from kafkafs.storage.io.disk import DirFd\n"
+        )
+        assert past_the_door({"mount/tree.py": text}, ["Engine"]) == [
+            "mount/tree.py:1: kafkafs.storage.Secret",
+            "mount/tree.py:5: kafkafs.storage.io.disk.DirFd",
+        ]
 
     def test_a_circle_of_files(self) -> None:
         files = {

@@ -25,7 +25,7 @@ from kafkafs.mount.nodes.append import AppendFile
 from kafkafs.mount.options import MountOptions, parse_options
 from kafkafs.mount.tree import Tree
 from kafkafs.mount.writes.changes import Changes
-from kafkafs.storage.config.kafka import reader_config, run_configs, texts
+from kafkafs.storage.config.kafka import config_texts, reader_config, run_configs
 from kafkafs.storage.log_dirs.engine import Engine
 from kafkafs.storage.log_manager import LogManager
 from tests.readme import (
@@ -227,7 +227,7 @@ def test_options_exist() -> None:
 
 def test_the_configs_of_the_reader_have_these_defaults() -> None:
     listed = re.findall(r"`(kafkafs\.[\w.]+)` \((\d+)\)", CLI_PAGE.read_text())
-    assert dict(listed) == texts(reader_config(run_configs(())))
+    assert dict(listed) == config_texts(reader_config(run_configs(())))
 
 
 def test_the_dependencies_are_those_of_the_package() -> None:

@@ -16,7 +16,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Literal, overload
 
-from kafkafs.storage.io.local_path import local_path
+from kafkafs.storage import local_path
 
 from .reading import LogDirectories, Partition
 from .writing import ProducerRecord, Transaction, WritableLogDirectories, WritablePartition
@@ -77,10 +77,10 @@ def open(
     if maintain and not writable:
         raise ValueError("maintain=True needs writable=True")
     if writable:
-        from kafkafs.storage.log_manager import LogManager
+        from kafkafs.storage import LogManager
 
         return WritableLogDirectories(LogManager(paths, configs, maintain=maintain))
-    from kafkafs.storage.log_dirs.engine import Engine
+    from kafkafs.storage import Engine
 
     return LogDirectories(Engine(paths, configs))
 

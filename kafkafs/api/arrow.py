@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from kafkafs.storage.format.records.columns import Columns, Damage
+    from kafkafs.storage import Columns, Damage
 
 READ_COMMITTED: Final = "read_committed"  # the default of every `isolation`
 
@@ -20,20 +20,20 @@ def arrow_reader(
     """Returns records as Arrow record batches with the selected `columns`, all by default."""
     import pyarrow as pa
 
-    from kafkafs.storage.format.records.arrow import SCHEMA, to_record_batch
+    from kafkafs.storage import RECORD_SCHEMA, to_record_batch
 
-    names = list(SCHEMA.names if columns is None else columns)
+    names = list(RECORD_SCHEMA.names if columns is None else columns)
     if not names:
         raise ValueError("columns must not be empty")
-    if unknown := [name for name in names if name not in SCHEMA.names]:
-        raise ValueError(f"no column {unknown[0]!r}; there are {', '.join(SCHEMA.names)}")
+    if unknown := [name for name in names if name not in RECORD_SCHEMA.names]:
+        raise ValueError(f"no column {unknown[0]!r}; there are {', '.join(RECORD_SCHEMA.names)}")
 
     def batches() -> Iterator[pa.RecordBatch]:
         with closing(parts):  # or an error's traceback would keep them open
             for part in parts:
                 yield to_record_batch(part, topic, partition, names).select(names)
 
-    schema = pa.schema([SCHEMA.field(name) for name in names])
+    schema = pa.schema([RECORD_SCHEMA.field(name) for name in names])
     return pa.RecordBatchReader.from_batches(schema, batches())
 
 
@@ -42,8 +42,8 @@ def undamaged(
 ) -> Generator[Columns]:
     """Yields the records among `parts`. Passes damage to `on_damage`, or raises it if that is
     None."""
+    from kafkafs.storage import Damage
     from kafkafs.storage.errors import fresh
-    from kafkafs.storage.format.records.columns import Damage
 
     with closing(parts):
         for part in parts:

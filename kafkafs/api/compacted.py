@@ -6,22 +6,24 @@ import operator
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from kafkafs.storage.cleaner.preview.compacted_view import CompactedView
-from kafkafs.storage.cleaner.preview.preview import PreviewRequest, preview
+from kafkafs.storage import (
+    CompactedView,
+    Isolation,
+    PreviewRequest,
+    TopicPartition,
+    broker_config,
+    preview,
+    retry_if_gone,
+)
 from kafkafs.storage.clock import SystemClock
-from kafkafs.storage.config.kafka import broker_config
 from kafkafs.storage.errors import SegmentGone, UnknownPartition
-from kafkafs.storage.format.files.names import TopicPartition
-from kafkafs.storage.io.retry import retry_if_gone
-from kafkafs.storage.log.read.transactions import Isolation
 
 from .arrow import READ_COMMITTED, arrow_reader, undamaged
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from kafkafs.storage.format.records.columns import Damage
-    from kafkafs.storage.log_dirs.engine import Engine
+    from kafkafs.storage import Damage, Engine
 
 
 def compacted(engine: Engine, topic: str, partition: int, now_ms: int | None) -> Compacted:

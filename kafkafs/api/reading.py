@@ -12,19 +12,15 @@ from datetime import date
 from types import TracebackType
 from typing import TYPE_CHECKING, NoReturn, Self
 
+from kafkafs.storage import TopicPartition
 from kafkafs.storage.clock import milliseconds
-from kafkafs.storage.format.files.names import TopicPartition
 
 from .arrow import READ_COMMITTED, arrow_reader, undamaged
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from kafkafs.storage.format.records.columns import Columns, Damage, Record
-    from kafkafs.storage.log.read.log import Log
-    from kafkafs.storage.log.read.transactions import Isolation
-    from kafkafs.storage.log.read.view import View
-    from kafkafs.storage.log_dirs.engine import Engine
+    from kafkafs.storage import Columns, Damage, Engine, Isolation, Log, Record, View
 
     from .compacted import Compacted
 
@@ -263,7 +259,7 @@ class Partition(_ForReading):
 
 
 def _isolation(name: str) -> Isolation:
-    from kafkafs.storage.log.read.transactions import Isolation
+    from kafkafs.storage import Isolation
 
     return Isolation(name)
 

@@ -17,24 +17,27 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from kafkafs.storage import TopicPartition
 from kafkafs.storage.clock import milliseconds
-from kafkafs.storage.format.files.names import TopicPartition
 
 from .reading import LogDirectories, Partition, Time
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from kafkafs.storage.format.records.columns import Record
-    from kafkafs.storage.format.records.encoder import BatchPlan
-    from kafkafs.storage.format.records.record_columns import RecordColumns, SimpleRecord
-    from kafkafs.storage.log.append.appending import LogAppendInfo
-    from kafkafs.storage.log.append.writer import LogWriter
-    from kafkafs.storage.log.read.log import Log
-    from kafkafs.storage.log.state.producers import OpenTransaction
-    from kafkafs.storage.log_manager import LogManager
+    from kafkafs.storage import (
+        BatchPlan,
+        Log,
+        LogAppendInfo,
+        LogManager,
+        LogWriter,
+        OpenTransaction,
+        Record,
+        RecordColumns,
+        SimpleRecord,
+        TransactionalProducer,
+    )
     from kafkafs.storage.operations.compact import CompactedLog
-    from kafkafs.storage.transactions.producer import TransactionalProducer
 
 BATCH_SIZE: Final = 16384  # bytes; the default of Kafka's producer
 
@@ -133,7 +136,7 @@ class WritableLogDirectories(LogDirectories):
         cleaned; CleaningAborted if a log is truncated, deleted, or being cleaned by the background
         task.
         """
-        from kafkafs.storage.log_dirs.selection import Selection
+        from kafkafs.storage import Selection
         from kafkafs.storage.operations.compact import Compact, CompactedLog, compact
 
         selection = Selection(((topic, None if partition is None else operator.index(partition)),))
@@ -165,7 +168,7 @@ class WritableLogDirectories(LogDirectories):
         super().close()
 
     def _producer(self) -> TransactionalProducer:
-        from kafkafs.storage.transactions.producer import TransactionalProducer
+        from kafkafs.storage import TransactionalProducer
 
         self._end_transactions()
         with self._guard:
@@ -269,7 +272,7 @@ class WritablePartition(Partition):
     def abort_transaction(self, producer_id: int) -> None:
         """Aborts a producer's open transaction in this partition, for a hanging producer. Raises
         InvalidTxnState (a Refused) if it has none."""
-        from kafkafs.storage.transactions.producer import abort_transaction
+        from kafkafs.storage import abort_transaction
 
         abort_transaction(self._writer(), producer_id)
 
@@ -305,8 +308,7 @@ class Transaction:
 
 
 def _plan(compression: str, batch_size: int) -> BatchPlan:
-    from kafkafs.storage.format.layout import Codec
-    from kafkafs.storage.format.records.encoder import BatchPlan
+    from kafkafs.storage import BatchPlan, Codec
 
     names = {codec.name.lower(): codec for codec in Codec}
     if compression not in names:
@@ -326,12 +328,12 @@ def _stamped(records: Any, engine: LogManager) -> RecordColumns:
 
 
 def _columns(records: Any) -> RecordColumns:
-    from kafkafs.storage.format.records.record_columns import RecordColumns
+    from kafkafs.storage import RecordColumns
 
     if hasattr(records, "read_all"):
         records = records.read_all()
     if hasattr(records, "schema"):
-        from kafkafs.storage.format.records.arrow import to_record_columns  # with pyarrow
+        from kafkafs.storage import to_record_columns  # with pyarrow
 
         return to_record_columns(records)
     if isinstance(records, bytes | bytearray | memoryview | str):
@@ -343,9 +345,7 @@ def _columns(records: Any) -> RecordColumns:
 
 
 def _simple(record: Any) -> SimpleRecord:
-    from kafkafs.storage.format.layout import NO_TIMESTAMP
-    from kafkafs.storage.format.records.columns import Record
-    from kafkafs.storage.format.records.record_columns import SimpleRecord
+    from kafkafs.storage import NO_TIMESTAMP, Record, SimpleRecord
 
     if isinstance(record, bytes | str):
         return SimpleRecord(value=_bytes(record))

@@ -13,10 +13,8 @@ from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from kafkafs.storage import Isolation, TopicPartition, local_path
 from kafkafs.storage.errors import LogDirError
-from kafkafs.storage.format.files.names import TopicPartition
-from kafkafs.storage.io.local_path import local_path
-from kafkafs.storage.log.read.transactions import Isolation
 
 #: Special offsets for the end of the log and its start (ListOffsetsRequest).
 LATEST: Final = -1

@@ -23,7 +23,7 @@ from ..vfs.handles import IDLE_SECONDS, Data
 from ..vfs.write_handle import WriteHandle
 
 if TYPE_CHECKING:
-    from kafkafs.storage.log_manager import LogManager
+    from kafkafs.storage import LogManager
 
 Row = dict[str, Any]
 Emit = Callable[[Row], None]

@@ -11,9 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
-from kafkafs.storage.log.delete.deletions import Deletion
-from kafkafs.storage.log_dirs.purging import FoundLeftover
-from kafkafs.storage.log_dirs.selection import Selection
+from kafkafs.storage import Deletion, FoundLeftover, Selection
 from kafkafs.storage.operations.append import AppendedLines, AppendLines
 from kafkafs.storage.operations.compact import Compact, CompactedLog
 from kafkafs.storage.operations.describe_topics import TopicConfigs

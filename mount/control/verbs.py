@@ -9,8 +9,8 @@ from time import monotonic
 from types import UnionType
 from typing import Any, Final, TypeVar
 
+from kafkafs.storage import Selection
 from kafkafs.storage.errors import UnknownPartition, UnknownTopic, fresh
-from kafkafs.storage.log_dirs.selection import Selection
 from kafkafs.storage.operations.append import AppendLines, append_lines
 from kafkafs.storage.operations.compact import Compact, compact
 from kafkafs.storage.operations.expire import Expire, expire

@@ -13,10 +13,8 @@ from dataclasses import dataclass
 from itertools import accumulate, islice
 from typing import TYPE_CHECKING, Final
 
-from kafkafs.storage.cleaner.plan import COMPACT
+from kafkafs.storage import COMPACT, Engine, TopicPartition
 from kafkafs.storage.errors import StorageError, printable
-from kafkafs.storage.format.files.names import TopicPartition
-from kafkafs.storage.log_dirs.engine import Engine
 
 from ..catalog import Catalog
 from ..monitoring.metrics import BOUNDS
@@ -25,7 +23,7 @@ from .status import Sized, dirty_ratio
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
 
-    from kafkafs.storage.log_manager import LogManager
+    from kafkafs.storage import LogManager
 
 # Bounds the size of the text.
 _MAX_PARTITIONS: Final = 10_000

@@ -6,18 +6,14 @@ import os
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from kafkafs.storage.config.kafka import reader_config, texts
+from kafkafs.storage import Log, Segment, View, config_texts, reader_config, retry_if_gone
 from kafkafs.storage.errors import (
     CorruptError,
     LogDirOffline,
     PartitionNotOpened,
     UnknownPartition,
 )
-from kafkafs.storage.io.retry import retry_if_gone
-from kafkafs.storage.log.read.log import Log
-from kafkafs.storage.log.read.view import View
 from kafkafs.storage.operations.why import ExplainedPartition, explained
-from kafkafs.storage.segment.segment import Segment
 
 from ..catalog import Catalog
 from ..partition import MountedPartition
@@ -182,4 +178,4 @@ def _tasks(changes: Changes | None) -> list[dict[str, Any]]:
 def engine_configs(catalog: Catalog) -> dict[str, str]:
     """Returns the engine's reader configs and the configs given for this run."""
     configs = catalog.engine.configs
-    return {**texts(reader_config(configs)), **configs}
+    return {**config_texts(reader_config(configs)), **configs}

@@ -19,7 +19,7 @@ from typing import Any, Concatenate, Final, NoReturn, ParamSpec, TypeVar, cast
 import pyfuse3
 import trio
 
-from kafkafs.storage.config.kafka import reader_config
+from kafkafs.storage import reader_config
 from kafkafs.storage.errors import LogDirError, StorageError, printable
 
 from ..node import DirectoryNode, File, FixedFile, Link, MeasuredFile, Node

@@ -6,7 +6,7 @@ import stat
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from kafkafs.storage.lines.text_input import Parse
+from kafkafs.storage import LineParser
 
 from ..node import STREAM_BLOCK, AttributeChanges, Attributes, File
 from ..partition import MountedPartition
@@ -55,15 +55,15 @@ class AppendFile(File):
 
         return AppendHandle(self._changes, self._partition, self._name, self._parse())
 
-    def _parse(self) -> Parse:
-        from kafkafs.storage.lines import json_input, text_input
+    def _parse(self) -> LineParser:
+        from kafkafs.storage import parse_json, parse_keyed, parse_values
 
         if self._name == "append.jsonl":
-            return json_input.parse_json
+            return parse_json
         separator = self._changes.options.key_separator
         if separator:
-            return partial(text_input.parse_keyed, separator=separator)
-        return text_input.parse_values
+            return partial(parse_keyed, separator=separator)
+        return parse_values
 
     def truncate(self, size: int) -> None:
         """Does nothing: a log cannot be truncated here."""

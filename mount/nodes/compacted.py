@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kafkafs.storage.cleaner.preview.compacted_view import CompactedView
+from kafkafs.storage import Columns, CompactedView, Damage, Int64s
 from kafkafs.storage.errors import (
     CorruptError,
     OffsetNotFound,
@@ -22,8 +22,6 @@ from kafkafs.storage.errors import (
     StorageError,
     printable,
 )
-from kafkafs.storage.format.records.batch import Int64s
-from kafkafs.storage.format.records.columns import Columns, Damage
 
 from ..catalog import Catalog
 from ..node import (

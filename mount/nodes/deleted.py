@@ -9,8 +9,8 @@ from functools import partial
 from shlex import quote
 from typing import Final
 
+from kafkafs.storage import NEVER_MS, UNKNOWN_MS, Deletion
 from kafkafs.storage.errors import printable
-from kafkafs.storage.log.delete.deletions import NEVER_MS, UNKNOWN_MS, Deletion
 
 from ..catalog import Catalog
 from ..node import Attributes, DirectoryNode, DirEntryRun, directory_attributes, entries_of

@@ -10,14 +10,16 @@ from functools import partial
 from itertools import islice
 from typing import Final
 
-from kafkafs.storage.format.files.names import (
+from kafkafs.storage import (
+    DECODERS,
+    Dump,
+    DumpOptions,
     FileState,
     SegmentFileName,
+    as_text,
     parse_segment_file,
     segment_file,
 )
-from kafkafs.storage.format.messages.internal_topics import DECODERS, as_text
-from kafkafs.storage.segment.dump.dump import Dump, DumpOptions
 
 from ..catalog import Catalog
 from ..node import (

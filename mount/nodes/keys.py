@@ -9,6 +9,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from kafkafs.storage import KEY_SIZE, KEY_START, VALUE_SIZE, Columns, Damage, Int64s
 from kafkafs.storage.errors import (
     CorruptError,
     OffsetNotFound,
@@ -16,8 +17,6 @@ from kafkafs.storage.errors import (
     did_you_mean,
     printable,
 )
-from kafkafs.storage.format.records.batch import Int64s
-from kafkafs.storage.format.records.columns import KEY_SIZE, KEY_START, VALUE_SIZE, Columns, Damage
 
 from ..catalog import Catalog
 from ..node import File

@@ -8,10 +8,8 @@ from typing import Final
 
 import numpy as np
 
+from kafkafs.storage import MAX_OFFSET, VALUE_SIZE, Columns, Damage, Int64s
 from kafkafs.storage.errors import OffsetNotFound, SegmentGone, printable
-from kafkafs.storage.format.layout import MAX_OFFSET
-from kafkafs.storage.format.records.batch import Int64s
-from kafkafs.storage.format.records.columns import VALUE_SIZE, Columns, Damage
 
 from ..node import (
     FILE_MODE,

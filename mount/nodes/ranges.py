@@ -8,10 +8,8 @@ from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING, Final, NoReturn
 
+from kafkafs.storage import MAX_OFFSET, Columns, Damage, View
 from kafkafs.storage.errors import CorruptError, fresh
-from kafkafs.storage.format.layout import MAX_OFFSET
-from kafkafs.storage.format.records.columns import Columns, Damage
-from kafkafs.storage.log.read.view import View
 
 from ..catalog import Catalog
 from ..node import (
@@ -52,7 +50,7 @@ from .stream import ARROW_END, FIELDS, FORMATS, LinesSource, PartitionSource, ar
 if TYPE_CHECKING:  # pyarrow is large
     import pyarrow as pa
 
-    from kafkafs.storage.format.records.arrow import TableLimits
+    from kafkafs.storage import TableLimits
 
 #: In listing order.
 NAMES: Final = {
@@ -257,9 +255,9 @@ class _Whole:
     def tables(self, start: int, most: TableLimits) -> Iterator[tuple[int, pa.Table]]:
         """Yields Arrow tables of the records, each with the offset of its first record. Raises
         CorruptError."""
-        from kafkafs.storage.format.records.arrow import tables  # with pyarrow
+        from kafkafs.storage import record_tables  # with pyarrow
 
-        return tables(self.columns(start), self.partition.topic, self.partition.number, most)
+        return record_tables(self.columns(start), self.partition.topic, self.partition.number, most)
 
 
 class TextSource:
@@ -283,11 +281,11 @@ class ArrowSource:
         self._whole = _Whole(range_, view)
 
     def pieces(self, restart: int) -> Iterator[StreamPiece | CorruptError]:
-        from kafkafs.storage.format.records.arrow import BATCH
+        from kafkafs.storage import RECORD_BATCH_LIMITS
 
         if restart < 0:
             yield StreamPiece(arrow_schema())
-        for offset, table in self._whole.tables(restart, BATCH):
+        for offset, table in self._whole.tables(restart, RECORD_BATCH_LIMITS):
             for batch in table.to_batches():
                 yield StreamPiece(memoryview(batch.serialize()), offset)
         yield StreamPiece(ARROW_END)
@@ -297,11 +295,11 @@ def write_parquet(range_: Range, view: View, output: CopyWriter) -> None:
     """Writes a range's records as a Parquet file."""
     import pyarrow.parquet as pq  # large
 
-    from kafkafs.storage.format.records.arrow import ROW_GROUP, SCHEMA
+    from kafkafs.storage import RECORD_SCHEMA, ROW_GROUP_LIMITS
 
-    with pq.ParquetWriter(output, SCHEMA, compression=_PARQUET_CODEC) as writer:
-        for _, table in _Whole(range_, view).tables(-1, ROW_GROUP):
-            writer.write_table(table, row_group_size=ROW_GROUP.rows)
+    with pq.ParquetWriter(output, RECORD_SCHEMA, compression=_PARQUET_CODEC) as writer:
+        for _, table in _Whole(range_, view).tables(-1, ROW_GROUP_LIMITS):
+            writer.write_table(table, row_group_size=ROW_GROUP_LIMITS.rows)
 
 
 _CONTENTS: Final[dict[RangeMember, Streamed | WrittenFile]] = {

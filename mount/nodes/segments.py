@@ -10,14 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final
 
+from kafkafs.storage import FileKind, FileState, SegmentFileName, parse_segment_file, segment_file
 from kafkafs.storage.errors import CorruptError, LogDirError, SegmentGone, did_you_mean, printable
-from kafkafs.storage.format.files.names import (
-    FileKind,
-    FileState,
-    SegmentFileName,
-    parse_segment_file,
-    segment_file,
-)
 
 from ..catalog import Catalog
 from ..node import (

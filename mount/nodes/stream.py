@@ -11,24 +11,26 @@ from typing import Final, Protocol
 
 import numpy as np
 
-from kafkafs.storage.concurrency.read_ahead import processors
-from kafkafs.storage.errors import CorruptError, SegmentGone
-from kafkafs.storage.format.records.batch import SIZE
-from kafkafs.storage.format.records.columns import (
+from kafkafs.storage import (
     KEY_SIZE,
     KEY_START,
+    SIZE,
     VALUE_SIZE,
     VALUE_START,
     Columns,
     Damage,
+    Fault,
+    Isolation,
     Lines,
+    Segment,
+    Segments,
+    View,
+    json_lines,
+    keys_lines,
+    processors,
+    values_lines,
 )
-from kafkafs.storage.lines.json_output import json_lines, keys_lines, values_lines
-from kafkafs.storage.log.read.segments import Segments
-from kafkafs.storage.log.read.transactions import Isolation
-from kafkafs.storage.log.read.view import View
-from kafkafs.storage.segment.extent import Fault
-from kafkafs.storage.segment.segment import Segment
+from kafkafs.storage.errors import CorruptError, SegmentGone
 
 from ..catalog import Catalog
 from ..node import FILE_MODE, STREAM_BLOCK, Attributes, File, MeasuredFile, stream_attributes
@@ -54,16 +56,16 @@ _BUSY: Final = 2
 
 def arrow_batch(columns: Columns, topic: str, partition: int) -> Data:
     """Returns the Arrow message of a record batch."""
-    from kafkafs.storage.format.records.arrow import to_message  # pyarrow is large
+    from kafkafs.storage import to_message  # pyarrow is large
 
     return to_message(columns, topic, partition)
 
 
 def arrow_schema() -> Data:
     """Returns the first message of an Arrow stream."""
-    from kafkafs.storage.format.records.arrow import SCHEMA
+    from kafkafs.storage import RECORD_SCHEMA
 
-    return memoryview(SCHEMA.serialize())
+    return memoryview(RECORD_SCHEMA.serialize())
 
 
 #: A continuation marker and a length of 0: the end of an Arrow stream.

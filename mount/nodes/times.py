@@ -6,10 +6,9 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Final
 
+from kafkafs.storage import MAX_OFFSET, View
 from kafkafs.storage.clock import not_a_time, parse_time, time_text
 from kafkafs.storage.errors import CorruptError
-from kafkafs.storage.format.layout import MAX_OFFSET
-from kafkafs.storage.log.read.view import View
 
 from ..node import (
     FIRST_READDIR_OFFSET,

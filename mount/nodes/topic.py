@@ -6,9 +6,8 @@ import os
 from collections.abc import Iterator
 from typing import Final
 
+from kafkafs.storage import MAX_INT32, METADATA_TOPIC
 from kafkafs.storage.errors import UnknownPartition, UnknownTopic, printable, ranges
-from kafkafs.storage.format.files.names import METADATA_TOPIC
-from kafkafs.storage.format.layout import MAX_INT32
 
 from ..catalog import Catalog
 from ..node import (

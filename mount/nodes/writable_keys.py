@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
-from kafkafs.storage.format.records.batch import Int64s
+from kafkafs.storage import Int64s
 
 from ..catalog import Catalog
 from ..node import AttributeChanges, Attributes, File

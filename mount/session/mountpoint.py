@@ -10,9 +10,8 @@ import time
 from collections.abc import Sequence
 from typing import Final
 
+from kafkafs.storage import DirFd, who_holds
 from kafkafs.storage.errors import StorageError, printable
-from kafkafs.storage.io.disk import DirFd
-from kafkafs.storage.io.lock import who_holds
 
 from .mount_table import Mounted, log_dirs_of, mounted_at
 

@@ -14,8 +14,8 @@ from typing import Final
 import pyfuse3
 import trio
 
+from kafkafs.storage import Engine
 from kafkafs.storage.errors import printable
-from kafkafs.storage.log_dirs.engine import Engine
 
 from ..fuse import memory
 from ..fuse.changing_operations import ChangingOperations
@@ -97,7 +97,7 @@ def _begin_changes(engine: Engine, options: MountOptions) -> Changes | None:
     """Starts a writable mount's engine and returns its changes; None for a read-only mount."""
     if not options.writable:
         return None
-    from kafkafs.storage.log_manager import LogManager
+    from kafkafs.storage import LogManager
 
     assert isinstance(engine, LogManager), "a writable mount needs an engine that writes"
     engine.start()

@@ -7,9 +7,8 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Final
 
+from kafkafs.storage import Columns, Damage, View
 from kafkafs.storage.errors import CorruptError, SegmentGone, StorageError, UnknownPartition, fresh
-from kafkafs.storage.format.records.columns import Columns, Damage
-from kafkafs.storage.log.read.view import View
 
 from ..partition import MountedPartition
 from ..vfs.errnos import ReadInterrupted, WouldBlock

@@ -19,19 +19,19 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import Any, Final
 
-from kafkafs.storage.cleaner.preview.compacted_view import CompactedView
-from kafkafs.storage.cleaner.preview.preview import (
+from kafkafs.storage import (
+    CompactedView,
+    Engine,
     OnProgress,
     Preview,
     PreviewRequest,
     Stamp,
+    broker_config,
     completed,
     preview,
 )
 from kafkafs.storage.clock import Clock
-from kafkafs.storage.config.kafka import broker_config
 from kafkafs.storage.errors import CleaningAborted, CorruptError, SegmentGone, fresh
-from kafkafs.storage.log_dirs.engine import Engine
 
 from ..partition import FRESH_SECONDS, MountedPartition
 from ..vfs.pending import Pending

@@ -29,8 +29,8 @@ from time import monotonic
 from typing import Final
 from weakref import WeakValueDictionary
 
+from kafkafs.storage import View
 from kafkafs.storage.errors import CorruptError, SegmentGone, StorageError, fresh
-from kafkafs.storage.log.read.view import View
 
 from ..partition import MountedPartition, Scope
 from ..vfs.errnos import Ending, Stale, TreeError

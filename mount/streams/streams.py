@@ -28,8 +28,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from kafkafs.storage import BUFFERS
 from kafkafs.storage.errors import CorruptError, StorageError, fresh
-from kafkafs.storage.format.records.buffer_pool import BUFFERS
 
 from ..vfs.errnos import DamageAhead, Outgrown, PastEnd
 from ..vfs.handles import Data, Handle

@@ -6,7 +6,7 @@ import itertools
 from abc import ABC, abstractmethod
 from typing import Final, Generic, TypeVar
 
-from kafkafs.storage.io.disk import OpenFile
+from kafkafs.storage import OpenFile
 
 #: How long a read may wait for new records before it fails with EINTR.
 IDLE_SECONDS: Final = 1.0

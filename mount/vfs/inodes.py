@@ -29,7 +29,7 @@ from collections.abc import Hashable
 from enum import IntEnum
 from typing import Final, Generic, NamedTuple, TypeVar
 
-from kafkafs.storage.format.files.names import FileKind, FileState, SegmentFileName
+from kafkafs.storage import FileKind, FileState, SegmentFileName
 
 from .errnos import Stale, TooManyInodes
 

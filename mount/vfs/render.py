@@ -10,9 +10,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from kafkafs.storage.format.records.batch import BatchHeader
-from kafkafs.storage.format.records.columns import Columns, Header
-from kafkafs.storage.lines.json_output import json_lines
+from kafkafs.storage import BatchHeader, Columns, Header, json_lines
 
 #: The prefix of a record's extended attributes.
 XATTR_PREFIX: Final = "user.kafka."

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from kafkafs.storage import LineAppender, LineParser, RecordColumns
 from kafkafs.storage.errors import BadLine, MessageTooLarge, RecordListTooLarge, printable
-from kafkafs.storage.format.records.record_columns import RecordColumns
-from kafkafs.storage.lines.line_appender import LineAppender
-from kafkafs.storage.lines.text_input import Parse
 
 from ..partition import MountedPartition
 from ..vfs.errnos import Invalid, TooLarge, TreeError
@@ -34,7 +32,7 @@ class AppendHandle(WriteHandle):
     """
 
     def __init__(
-        self, changes: Changes, partition: MountedPartition, name: str, parse: Parse
+        self, changes: Changes, partition: MountedPartition, name: str, parse: LineParser
     ) -> None:
         self._changes = changes
         self._name = printable(f"{partition.topic}/{partition.number}/{name}")

@@ -14,8 +14,7 @@ from .scratch import ScratchFiles
 from .topic_changes import TopicChanges
 
 if TYPE_CHECKING:  # loading the writing engine is expensive for a read-only mount
-    from kafkafs.storage.log.append.writer import LogWriter
-    from kafkafs.storage.log_manager import LogManager
+    from kafkafs.storage import LogManager, LogWriter
 
     from ..partition import MountedPartition
 

@@ -15,15 +15,16 @@ from enum import Enum, auto
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
-from kafkafs.storage.config.kafka import (
+from kafkafs.storage import (
     Configs,
     ConfigSource,
+    Property,
     Resolved,
     check_topic_configs,
+    iter_properties,
     topic_config,
 )
 from kafkafs.storage.errors import ConfigError, CorruptError, UnknownTopic
-from kafkafs.storage.format.files.properties import Property, iter_properties
 
 from ..vfs import render
 from ..vfs.errnos import Invalid
@@ -32,7 +33,7 @@ from ..vfs.write_handle import WriteHandle
 from .scratch import Buffer, KeptAttributes
 
 if TYPE_CHECKING:
-    from kafkafs.storage.log_manager import LogManager
+    from kafkafs.storage import LogManager
 
 _MODE: Final = 0o644
 # How long the file stays absent after its removal: programs may remove a file before they put

@@ -20,9 +20,7 @@ from .deferred_deletions import DeferredDeletions
 from .removed import Removed, RemovedNames
 
 if TYPE_CHECKING:  # loading the writing engine is expensive for a read-only mount
-    from kafkafs.storage.log.append.writer import LogWriter
-    from kafkafs.storage.log.read.view import View
-    from kafkafs.storage.log_manager import LogManager
+    from kafkafs.storage import LogManager, LogWriter, View
 
     from ..partition import MountedPartition
 

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from kafkafs.storage.format.records.record_columns import RecordColumns
+from kafkafs.storage import RecordColumns
 
 from ..vfs.errnos import NoSuchName, Stale, TooLarge
 from ..vfs.handles import Data
@@ -21,8 +21,7 @@ from ..vfs.write_handle import WriteHandle
 from .own_writes import OwnWrites
 
 if TYPE_CHECKING:
-    from kafkafs.storage.log.append.writer import LogWriter
-    from kafkafs.storage.log_manager import LogManager
+    from kafkafs.storage import LogManager, LogWriter
 
     from ..partition import MountedPartition
 

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Final
 from weakref import WeakKeyDictionary
 
 if TYPE_CHECKING:
-    from kafkafs.storage.log.append.appending import LogAppendInfo
-    from kafkafs.storage.log.append.writer import LogWriter
+    from kafkafs.storage import LogAppendInfo, LogWriter
 
     from ..partition import MountedPartition
 

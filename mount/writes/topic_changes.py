@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from kafkafs.storage import METADATA_TOPIC
 from kafkafs.storage.errors import (
     ConfigsNotRemoved,
     InvalidPartitions,
@@ -15,12 +16,11 @@ from kafkafs.storage.errors import (
     UnknownTopic,
     printable,
 )
-from kafkafs.storage.format.files.names import METADATA_TOPIC
 
 from ..vfs.errnos import Exists, Invalid, NoSuchName, NotEmpty, NotPermitted
 
 if TYPE_CHECKING:
-    from kafkafs.storage.log_manager import LogManager
+    from kafkafs.storage import LogManager
 
 logger = logging.getLogger(__name__)
 

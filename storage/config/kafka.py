@@ -221,14 +221,16 @@ class Resolved:
     @property
     def changed(self) -> dict[str, str]:
         """The configs that were set somewhere, as texts by name."""
-        return {name: text for name, text in texts(self.config).items() if name in self.sources}
+        return {
+            name: text for name, text in config_texts(self.config).items() if name in self.sources
+        }
 
     def as_json(self) -> dict[str, Any]:
         """Returns all configs with their sources, and the problems."""
         sources = {name: str(source) for name, source in self.sources.items()}
         configs = {
             name: {"value": text, "source": sources.get(name, "default")}
-            for name, text in texts(self.config).items()
+            for name, text in config_texts(self.config).items()
         }
         return {"settings": configs, "problems": list(self.problems)}
 
@@ -275,7 +277,7 @@ def reader_config(run: Mapping[str, str]) -> ReaderConfig:
     return ReaderConfig(**_values(_READER, run))
 
 
-def texts(config: TopicConfig | BrokerConfig | ReaderConfig) -> dict[str, str]:
+def config_texts(config: TopicConfig | BrokerConfig | ReaderConfig) -> dict[str, str]:
     """Returns the configs by name, formatted as Kafka writes them, without those that have no
     value."""
     return {

@@ -104,7 +104,7 @@ class Ingested:
     is_repeated: bool = False
 
 
-def ingest(
+def ingest_parts(
     engine: IngestEngine,
     write: IngestWrite,
     parts: Sequence[StagedPart],

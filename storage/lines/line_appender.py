@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 from ..errors import BadLine, Refused
 from ..format.records.record_columns import RecordColumns
-from .text_input import Parse
+from .text_input import LineParser
 
 
 class LineAppender:
     """Appends chunks of lines. `lines`: the number appended so far."""
 
-    def __init__(self, parse: Parse, append: Callable[[RecordColumns], object]) -> None:
+    def __init__(self, parse: LineParser, append: Callable[[RecordColumns], object]) -> None:
         """`append` appends all of the given records, or raises and appends none."""
         self._parse = parse
         self._append = append

@@ -29,7 +29,7 @@ class Parsed:
     error: InvalidRecord | None = None
 
 
-Parse = Callable[[bytes], Parsed]
+LineParser = Callable[[bytes], Parsed]
 
 
 def parse_values(data: bytes) -> Parsed:

@@ -12,7 +12,7 @@ from ..format.records.encoder import BatchPlan
 from ..format.records.record_columns import RecordColumns
 from ..lines import json_input, text_input
 from ..lines.line_appender import LineAppender
-from ..lines.text_input import Parse
+from ..lines.text_input import LineParser
 from ..log.append.appending import LogAppendInfo
 from ..log_dirs.engine import Engine
 from ..log_dirs.selection import Selection
@@ -65,7 +65,7 @@ class AppendLines:
         return BatchPlan(batch_bytes=self.batch_bytes, codec=Codec[self.compression.upper()])
 
     @property
-    def parse(self) -> Parse:
+    def parse(self) -> LineParser:
         if self.form == "jsonl":
             return json_input.parse_json
         separator = self.key_separator.encode("utf-8", "surrogateescape")

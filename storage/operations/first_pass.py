@@ -15,7 +15,7 @@ from typing import Final
 
 from ..cleaner.plan import COMPACT
 from ..cleaner.preview.preview import PreviewRequest
-from ..config.kafka import Resolved, broker_config, texts
+from ..config.kafka import Resolved, broker_config, config_texts
 from ..errors import StorageError, UnknownPartition, UnknownTopic
 from ..format.files.names import TopicPartition
 from ..log.delete.retention import Rule
@@ -176,4 +176,4 @@ def _cause(rule: Rule, resolved: Resolved) -> str:
 def _source(name: str, resolved: Resolved) -> str:
     """Returns a config with its value and source."""
     source = resolved.sources.get(name)
-    return f"{name}={texts(resolved.config)[name]}, {source or _DEFAULT}"
+    return f"{name}={config_texts(resolved.config)[name]}, {source or _DEFAULT}"

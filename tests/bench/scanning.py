@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from kafkafs.spark.options import ReadOptions
 from kafkafs.spark.read.planning import plan as plan_ranges
 from kafkafs.spark.read.reading import Reading
-from kafkafs.storage.format.records.arrow import SCHEMA
+from kafkafs.storage.format.records.arrow import RECORD_SCHEMA
 from tests.bench.broker import serving
 from tests.bench.data import TOPIC, kept, plain_log, time_of
 from tests.bench.plan import Plan
@@ -113,7 +113,7 @@ def _bytes_read(log: Path, bounds: dict[str, str]) -> int:
     before = _counted()
     reading = Reading(options.paths, {}, options.isolation, True, False)
     for piece in plan_ranges(options.paths, options):
-        for _ in reading.records(piece, SCHEMA):
+        for _ in reading.records(piece, RECORD_SCHEMA):
             pass
     return _counted() - before
 

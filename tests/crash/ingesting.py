@@ -3,9 +3,9 @@
     python -m tests.crash.ingesting DIRECTORY LIVES SEED
 
 Each process (a life) first checks that every earlier write is in all of its partitions, exactly
-once, or in none, and in all if `ingest` had returned. It repeats the last write, as a restarted
-stream does, and continues. The last line printed reports what the last life found: how many writes
-are present, and how many were tried.
+once, or in none, and in all if `ingest_parts` had returned. It repeats the last write, as a
+restarted stream does, and continues. The last line printed reports what the last life found:
+how many writes are present, and how many were tried.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pathlib import Path
 from kafkafs.storage.clock import SetClock
 from kafkafs.storage.format.records.record_columns import RecordColumns, SimpleRecord
 from kafkafs.storage.ingest.commit_file import IngestWrite
-from kafkafs.storage.ingest.two_phase import ingest
+from kafkafs.storage.ingest.two_phase import ingest_parts
 from kafkafs.storage.log_dirs.engine import Engine
 from kafkafs.storage.log_manager import LogManager
 from tests.crash.checks import complaints
@@ -55,7 +55,7 @@ def write(engine: LogManager, log_dir: Path, number: int) -> None:
             attempt=f"{task}-0",
         )
     ]
-    ingest(engine, IngestWrite("w", number), parts)
+    ingest_parts(engine, IngestWrite("w", number), parts)
 
 
 def _appends(number: int, task: int) -> list[list[str]]:

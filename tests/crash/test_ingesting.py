@@ -14,7 +14,7 @@ import pytest
 
 from kafkafs.storage.errors import LogDirOffline, StorageError
 from kafkafs.storage.ingest.commit_file import COMMIT_FILE, IngestWrite
-from kafkafs.storage.ingest.two_phase import ingest
+from kafkafs.storage.ingest.two_phase import ingest_parts
 from kafkafs.storage.io.durable import replaced
 from kafkafs.storage.log_dirs.engine import Engine
 from kafkafs.storage.log_manager import LogManager
@@ -113,7 +113,7 @@ def test_a_topic_is_made_with_its_records_or_not_at_all(memory_path: Path, every
         engine.delete_topic("new")
     recording = RecordingCalls(root)
     with replaced(recording), open_engine(root / "logs") as engine:
-        ingest(engine, IngestWrite("j"), parts, {"new": 2})
+        ingest_parts(engine, IngestWrite("j"), parts, {"new": 2})
         recording.mark(0)
     shutil.rmtree(root)
     found = set()
@@ -125,7 +125,7 @@ def test_a_topic_is_made_with_its_records_or_not_at_all(memory_path: Path, every
             is_there = "new" in engine.topics()
             assert is_there or 0 not in state.marks, state
             if not is_there:
-                ingest(engine, IngestWrite("again"), parts, {"new": 2})
+                ingest_parts(engine, IngestWrite("again"), parts, {"new": 2})
             read_ = [read(engine.log("new", number).view()) for number in range(2)]
             assert [[each.value for each in some] for some in read_] == [[b"a", b"b"], [b"c"]]
             assert not engine.commits.started()

@@ -10,7 +10,12 @@ import pytest
 from hypothesis import given
 
 from kafkafs.storage.format.layout import TimestampType
-from kafkafs.storage.format.records.arrow import SCHEMA, schema_of, to_message, to_record_batch
+from kafkafs.storage.format.records.arrow import (
+    RECORD_SCHEMA,
+    schema_of,
+    to_message,
+    to_record_batch,
+)
 from kafkafs.storage.format.records.batch import BatchTable, scan
 from kafkafs.storage.format.records.columns import Columns
 from kafkafs.storage.format.records.decoder import Decoder
@@ -42,8 +47,8 @@ def rows(columns: Columns, **options: Any) -> list[dict[str, Any]]:
 
 
 def test_the_schema_is_that_of_sparks_kafka_source() -> None:
-    assert SCHEMA.names == NAMES
-    assert [str(field.type) for field in SCHEMA] == [
+    assert RECORD_SCHEMA.names == NAMES
+    assert [str(field.type) for field in RECORD_SCHEMA] == [
         "binary", "binary", "string", "int32", "int64", "timestamp[ms, tz=UTC]", "int32",
         "list<item: struct<key: string, value: binary>>",
     ]  # fmt: skip
@@ -164,6 +169,6 @@ def test_messages_are_what_pyarrow_reads_in_a_stream(
     columns = columns_of(data)
     message = to_message(columns, "t", 3).tobytes()
     end = b"\xff\xff\xff\xff\x00\x00\x00\x00"
-    with pa.ipc.open_stream(SCHEMA.serialize().to_pybytes() + 2 * message + end) as stream:
+    with pa.ipc.open_stream(RECORD_SCHEMA.serialize().to_pybytes() + 2 * message + end) as stream:
         batches = list(stream)
     assert batches == 2 * [to_record_batch(columns, "t", 3)]

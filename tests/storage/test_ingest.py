@@ -53,7 +53,7 @@ from kafkafs.storage.ingest.commit_file import (
 )
 from kafkafs.storage.ingest.segment_series import SealedSegment
 from kafkafs.storage.ingest.staging import StagedWriter, StagingPlace, staging_path
-from kafkafs.storage.ingest.two_phase import ingest, resume_committed
+from kafkafs.storage.ingest.two_phase import ingest_parts, resume_committed
 from kafkafs.storage.io.durable import Calls, WritableDirFd, replaced
 from kafkafs.storage.log_manager import LogManager
 from tests.crash.checks import complaints
@@ -103,7 +103,7 @@ def test_parts_come_behind_what_is_there_in_their_order(log_dir: Path, engine: L
     append(engine, "before")
     first = stage(log_dir, "j", {("t", 0): [["a", "b"], ["c"]], ("t", 1): [["x"]]}, "0")
     second = stage(log_dir, "j", {("t", 0): [["d"]]}, "1")
-    placed = ingest(engine, IngestWrite("j"), [*first, *second])
+    placed = ingest_parts(engine, IngestWrite("j"), [*first, *second])
     append(engine, "behind")
     assert placed.offsets == {("t", 0): range(1, 5), ("t", 1): range(1)}
     assert values(engine, 0) == ["before", "a", "b", "c", "d", "behind"]
@@ -116,7 +116,7 @@ def test_a_numbered_write_is_done_once(log_dir: Path) -> None:
         for epoch in (4, 4, 3):
             with LogManager(str(log_dir), clock=SetClock(NOW_MS)) as engine:
                 parts = stage(log_dir, f"j{epoch}", {("t", 0): [["a"]]}, f"{id(engine)}")
-                placed = ingest(engine, IngestWrite("w", epoch), parts)
+                placed = ingest_parts(engine, IngestWrite("w", epoch), parts)
                 assert placed.is_repeated is (len(values(engine, 0)) == 1 and not placed.offsets)
                 assert values(engine, 0) == ["a"]
     assert staged_dirs(log_dir) == []
@@ -137,7 +137,7 @@ def place_kept(log_dir: Path, engine: LogManager) -> None:
     with pytest.raises(OffsetOutOfRange, match="70"):
         writer.append_records(RecordColumns.from_values([b"d"]), BatchPlan(), NOW_MS, 70)
     part = writer.finish()
-    assert ingest(engine, IngestWrite("j"), [part]).offsets == {("t", 0): range(10, 71)}
+    assert ingest_parts(engine, IngestWrite("j"), [part]).offsets == {("t", 0): range(10, 71)}
     found = read(engine.log("t", 0).view())
     assert [(each.offset, each.value) for each in found[1:]] == [(10, b"a"), (11, b"b"), (70, b"c")]
     assert engine.writer("t", 0).end_offset == 71
@@ -149,7 +149,7 @@ def test_offsets_that_are_taken_are_refused(log_dir: Path, engine: LogManager) -
     writer = StagedWriter(directory, "t", 0, engine.topic_config("t").config, keeps_offsets=True)
     writer.append_records(RecordColumns.from_values([b"a"]), BatchPlan(), NOW_MS, 0)
     with pytest.raises(OffsetOutOfRange, match="below the log end offset 1"):
-        ingest(engine, IngestWrite("j"), [writer.finish()])
+        ingest_parts(engine, IngestWrite("j"), [writer.finish()])
     assert values(engine, 0) == ["before"]
 
 
@@ -162,7 +162,7 @@ def test_raw_batches_and_what_their_producers_did(log_dir: Path, engine: LogMana
     directory = StagingPlace(staging_path(str(log_dir))).attempt("j", "0")
     writer = StagedWriter(directory, "t", 0, engine.topic_config("t").config, keeps_offsets=True)
     writer.append_batches(batches, NOW_MS)
-    ingest(engine, IngestWrite("j"), [writer.finish()])
+    ingest_parts(engine, IngestWrite("j"), [writer.finish()])
     assert engine.writer("t", 0).producers.states() == producing.producers.states()
     assert (log_dir / "t-0" / f"{0:020}.txnindex").read_bytes() == (
         log_dir / "t-1" / f"{0:020}.txnindex"
@@ -179,11 +179,11 @@ def test_what_is_refused_leaves_all_as_it_was(log_dir: Path, engine: LogManager)
     parts = stage(log_dir, "j", {("t", 0): [["a"]], ("t", 1): [["b"]]})
     lost = dataclasses.replace(parts[0], topic="u")
     with pytest.raises(UnknownTopic):
-        ingest(engine, IngestWrite("j"), [parts[1], lost])
+        ingest_parts(engine, IngestWrite("j"), [parts[1], lost])
     log = next(Path(parts[1].path).glob("*.log.cleaned"))
     log.write_bytes(log.read_bytes()[:-1] + b"?")
     with pytest.raises(CorruptError) as caught:
-        ingest(engine, IngestWrite("j"), parts)
+        ingest_parts(engine, IngestWrite("j"), parts)
     assert caught.value.file == str(log)
     assert values(engine, 0) == values(engine, 1) == []
     append(engine, "goes on")
@@ -207,7 +207,7 @@ def test_large_segments_are_taken_as_they_are(
     seen = []
     monkeypatch.setattr(two_phase, "_remove", lambda parts: seen.append(linked(log_dir)))
     append(engine, "before")
-    ingest(engine, IngestWrite("j"), parts)
+    ingest_parts(engine, IngestWrite("j"), parts)
     assert seen == [3 * len(logs)]
     remove(parts)
     assert linked(log_dir) == 0
@@ -239,7 +239,7 @@ def test_what_cannot_be_linked_is_copied(log_dir: Path, engine: LogManager, at: 
     """This is what happens across file systems."""
     parts = stage(log_dir, "j", {("t", 0): [["a"], ["b"], ["c"], ["d"], ["e"]]})
     with replaced(CannotLink(errno.EXDEV, at)):
-        ingest(engine, IngestWrite("j"), parts)
+        ingest_parts(engine, IngestWrite("j"), parts)
     assert values(engine, 0) == list("abcde")
 
 
@@ -251,11 +251,11 @@ def test_what_has_another_name_or_another_owner_is_copied(
     (log_dir.parent / "other").hardlink_to(log)
     before = log.read_bytes()
     append(engine, "before")
-    ingest(engine, IngestWrite("j"), parts[:1])
+    ingest_parts(engine, IngestWrite("j"), parts[:1])
     assert (log_dir.parent / "other").read_bytes() == before
     number = next(Path(parts[1].path).glob("*.log.cleaned")).stat().st_ino
     monkeypatch.setattr("os.geteuid", lambda: 4711)
-    ingest(engine, IngestWrite("k"), parts[1:])
+    ingest_parts(engine, IngestWrite("k"), parts[1:])
     assert number not in {path.stat().st_ino for path in (log_dir / "t-1").iterdir()}
     assert [values(engine, each) for each in range(2)] == [["before", "a"], ["b"]]
 
@@ -265,7 +265,7 @@ def test_segments_that_are_too_large_by_now_are_made_anew(
 ) -> None:
     parts = stage(log_dir, "j", {("t", 0): [["a" * 50], ["b" * 50]]})
     engine.set_topic_config("t", {**SETTINGS, "internal.segment.bytes": "150"})
-    ingest(engine, IngestWrite("j"), parts)
+    ingest_parts(engine, IngestWrite("j"), parts)
     assert max(path.stat().st_size for path in (log_dir / "t-0").glob("*.log")) <= 150
     assert values(engine, 0) == ["a" * 50, "b" * 50]
 
@@ -276,7 +276,7 @@ def test_a_segment_that_was_taken_once_is_taken_again(log_dir: Path) -> None:
     with suppress(LogDirOffline), LogManager(str(log_dir), clock=SetClock(NOW_MS)) as engine:
         parts = stage(log_dir, "j", {("t", 0): [["a"], ["b"], ["c"], ["d"], ["e"]]})
         with replaced(FailsAfterDeciding()), pytest.raises(LogDirOffline):
-            ingest(engine, IngestWrite("j"), parts)
+            ingest_parts(engine, IngestWrite("j"), parts)
     (log_dir / COMMIT_FILE).rename(log_dir / "noted")
     with LogManager(str(log_dir), clock=SetClock(NOW_MS)) as engine:
         append(engine, "a broker's")
@@ -288,7 +288,7 @@ def test_a_partition_that_cannot_be_opened_gets_its_segments_later(log_dir: Path
     with suppress(LogDirOffline), LogManager(str(log_dir), clock=SetClock(NOW_MS)) as engine:
         parts = stage(log_dir, "j", {("t", 0): [["a"], ["b"]]})
         with replaced(FailsAfterDeciding()), pytest.raises(LogDirOffline):
-            ingest(engine, IngestWrite("j"), parts)
+            ingest_parts(engine, IngestWrite("j"), parts)
     (log_dir / COMMIT_FILE).rename(log_dir / "noted")
     with LogManager(str(log_dir), clock=SetClock(NOW_MS)) as engine:
         append(engine, "a broker's")
@@ -315,7 +315,7 @@ def decided_and_not_noted(log_dir: Path, settings: dict[str, str]) -> None:
         kept = log_dir.parent / "kept"
         shutil.copytree(staging_path(str(log_dir)), kept)
         segments = []
-        placed = ingest(engine, IngestWrite("j"), parts).offsets["t", 0]
+        placed = ingest_parts(engine, IngestWrite("j"), parts).offsets["t", 0]
         for segment in parts[0].segments:
             base, end = (placed.start + at for at in (segment.base_offset, segment.end_offset))
             segments.append(SealedSegment(base, segment.size, end, segment.crc))
@@ -374,7 +374,7 @@ def notes(log_dir: Path) -> CommitRecords:
 
 def test_topics_are_made_for_a_write(log_dir: Path, engine: LogManager) -> None:
     parts = stage_new(log_dir, engine)
-    placed = ingest(engine, IngestWrite("j"), parts, {"new": 3, "empty": 1})
+    placed = ingest_parts(engine, IngestWrite("j"), parts, {"new": 3, "empty": 1})
     assert placed.offsets == {("new", 0): range(1), ("new", 1): range(2)}
     assert engine.topics()["new"] == [0, 1, 2]
     assert engine.topics()["empty"] == [0]
@@ -395,12 +395,12 @@ def test_topics_that_are_made_for_nothing_go_again(log_dir: Path, engine: LogMan
         {"new": 2, "t": 1},
     ):
         with pytest.raises((CorruptError, InvalidTopic, TopicExists)):
-            ingest(engine, IngestWrite("j"), parts, new)
+            ingest_parts(engine, IngestWrite("j"), parts, new)
         assert engine.topics().keys() == {"t"}
         assert notes(log_dir) == CommitRecords({}, [], [])
     assert engine.topics()["t"] == [0, 1]
     log.write_bytes(data)
-    ingest(engine, IngestWrite("j"), parts, {"new": 2})
+    ingest_parts(engine, IngestWrite("j"), parts, {"new": 2})
     assert [each.value for each in read(engine.log("new", 0).view())] == [b"a"]
 
 

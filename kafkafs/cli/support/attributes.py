@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from kafkafs.mount.node import Link, MeasuredFile, Node
 from kafkafs.mount.nodes.stream import FollowFile
-from kafkafs.storage.lines.json_output import bytes_as_json
+from kafkafs.storage import bytes_as_json
 
 # A stream's size is computed only if that is expected to take no longer than this.
 _SIZE_SECONDS: Final = 1.0

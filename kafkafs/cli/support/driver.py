@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from kafkafs.storage import Engine, MetaProperties
 from kafkafs.storage.errors import LogDirLocked
-from kafkafs.storage.format.files.checkpoints import MetaProperties
-from kafkafs.storage.log_dirs.engine import Engine
 from kafkafs.storage.operations.request import PartitionFailed, ProgressListener, Request
 
 from . import failures

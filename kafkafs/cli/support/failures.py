@@ -17,7 +17,7 @@ from kafkafs.mount.vfs import errnos
 from kafkafs.storage import errors
 
 if TYPE_CHECKING:
-    from kafkafs.storage.log_dirs.engine import Engine
+    from kafkafs.storage import Engine
     from kafkafs.storage.operations.request import PartitionFailed
 
 INTERRUPTED: Final = 130

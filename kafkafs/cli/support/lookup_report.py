@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Final
 
-from kafkafs.storage.format.records.batch import BatchHeader
-from kafkafs.storage.log.read.explain import (
+from kafkafs.storage import (
+    BatchHeader,
     BrokerStep,
     FoundStep,
     OffsetIndexStep,

@@ -15,9 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kafkafs.mount.control.lines import lines_of, row_of
 from kafkafs.mount.session.mount_table import Mounted, log_dirs_of, mounts
-from kafkafs.storage import errors
-from kafkafs.storage.io.disk import DirFd
-from kafkafs.storage.io.lock import who_holds
+from kafkafs.storage import DirFd, errors, who_holds
 
 from . import failures
 from .words import Config

@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from kafkafs.mount.vfs.errnos import NoSuchName, TreeError
-from kafkafs.storage.concurrency.interruption import interrupt
+from kafkafs.storage import TopicPartition, interrupt
 from kafkafs.storage.errors import StorageError
-from kafkafs.storage.format.files.names import TopicPartition
 
 from . import failures, output
 from .words import Config, plain_path
@@ -27,11 +26,8 @@ from .words import Config, plain_path
 if TYPE_CHECKING:
     from kafkafs.mount.node import Node
     from kafkafs.mount.tree import Tree
+    from kafkafs.storage import Engine, LogManager, MetaProperties, RecoveryPlan
     from kafkafs.storage.errors import CorruptError
-    from kafkafs.storage.format.files.checkpoints import MetaProperties
-    from kafkafs.storage.log.load.log_loader import RecoveryPlan
-    from kafkafs.storage.log_dirs.engine import Engine
-    from kafkafs.storage.log_manager import LogManager
 
 # The limit of Linux. Links in the tree lead to records, so one step is normal.
 _MAX_LINKS = 40
@@ -45,7 +41,7 @@ _CLOSING: Final = b"kafkafs: closing the log directories\n"
 
 def open_engine(log_dirs: tuple[str, ...], configs: Iterable[Config] = ()) -> Engine:
     """Opens the directories read-only, without a lock. Raises LogDirError and ConfigError."""
-    from kafkafs.storage.log_dirs.engine import Engine
+    from kafkafs.storage import Engine
 
     return Engine(log_dirs, dict(configs))
 
@@ -63,7 +59,7 @@ def open_writable(
     """Locks the directories and recovers partitions after an unclean shutdown. `recovered` receives
     their plans; losses are reported on stderr. For `owner`, `finds_deleted`, `maintain`,
     `unregistered` and the exceptions see LogManager."""
-    from kafkafs.storage.log_manager import LogManager
+    from kafkafs.storage import LogManager
 
     lost: list[tuple[TopicPartition, CorruptError]] = []
 
@@ -178,8 +174,8 @@ def open_tree(
     1970) if given."""
     from kafkafs.mount.options import MountOptions
     from kafkafs.mount.tree import Tree
+    from kafkafs.storage import Isolation
     from kafkafs.storage.clock import SetClock
-    from kafkafs.storage.log.read.transactions import Isolation
 
     # The verb reports damage itself; the tree's log is for mounts.
     logging.getLogger("kafkafs").addHandler(logging.NullHandler())

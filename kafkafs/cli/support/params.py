@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
-from kafkafs.storage.format.files.names import TopicPartition
+from kafkafs.storage import TopicPartition
 
 from .words import Config, plain_path
 
 if TYPE_CHECKING:
-    from kafkafs.storage.log_dirs.selection import Selection
+    from kafkafs.storage import Selection
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -39,11 +39,11 @@ class LocalFile(click.File):
 
 def local_path(value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
     """Calls `storage.local_path` and turns its LogDirError into a usage error."""
+    from kafkafs.storage import local_path as checked
     from kafkafs.storage.errors import LogDirError
-    from kafkafs.storage.io import local_path
 
     try:
-        return local_path.local_path(value)
+        return checked(value)
     except LogDirError as error:
         raise click.BadParameter(str(error), ctx, param) from None
 
@@ -205,7 +205,7 @@ def _split_partition(value: str) -> TopicPartition:
 
 
 def _parse_selection(*values: str) -> Selection:
-    from kafkafs.storage.log_dirs.selection import Selection
+    from kafkafs.storage import Selection
 
     try:
         return Selection.of(*(plain_path(part) for value in values for part in value.split(",")))
@@ -307,7 +307,7 @@ def complete_partition(
 
 def complete_config(incomplete: str, topic: bool = False) -> list[CompletionItem]:
     """Completes the name of a config, or only of a topic config."""
-    from kafkafs.storage.config.kafka import CONFIG_NAMES, TOPIC_CONFIG_NAMES
+    from kafkafs.storage import CONFIG_NAMES, TOPIC_CONFIG_NAMES
 
     names = TOPIC_CONFIG_NAMES if topic else CONFIG_NAMES
     fitting = [name for name in sorted(names) if name.startswith(incomplete)]

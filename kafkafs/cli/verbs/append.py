@@ -13,7 +13,7 @@ from typing import IO, TYPE_CHECKING, Final, cast
 
 import click
 
-from kafkafs.storage.format.files.names import TopicPartition
+from kafkafs.storage import TopicPartition
 
 from ..support import failures, output, progress
 from ..support.params import (
@@ -27,9 +27,7 @@ from ..support.verb import Verb
 from ..support.words import Config
 
 if TYPE_CHECKING:
-    from kafkafs.storage.format.records.record_columns import RecordColumns
-    from kafkafs.storage.log.append.appending import LogAppendInfo
-    from kafkafs.storage.log_manager import LogManager
+    from kafkafs.storage import LogAppendInfo, LogManager, RecordColumns
     from kafkafs.storage.operations.append import AppendedLines, AppendLines
 
     from ..support.mounted_engine import MountedEngine
@@ -293,7 +291,7 @@ def _appender(
 ) -> Iterator[Callable[[RecordColumns], LogAppendInfo]]:
     """Yields a function that appends records, with the current time where they have no timestamp.
     In a transaction all of them are appended or, if the block raises, none."""
-    from kafkafs.storage.transactions.producer import TransactionalProducer
+    from kafkafs.storage import TransactionalProducer
 
     partition, plan = (request.topic, request.partition), request.plan
     writer = engine.writer(*partition)

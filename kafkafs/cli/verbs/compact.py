@@ -22,7 +22,7 @@ from ..support.verb import Verb
 from ..support.words import Config
 
 if TYPE_CHECKING:
-    from kafkafs.storage.log_dirs.selection import Selection
+    from kafkafs.storage import Selection
     from kafkafs.storage.operations.compact import Compact, CompactedLog, KeptKey
 
 # Why records are retained, for the table.

@@ -14,7 +14,7 @@ from ..support.params import LocalPath, split_paths
 from ..support.verb import Verb
 
 if TYPE_CHECKING:
-    from kafkafs.storage.segment.dump.dump import Dump
+    from kafkafs.storage import Dump
 
 
 @click.command(
@@ -127,8 +127,7 @@ def command(
     Damage, and index entries that do not match their log, are reported on stderr with exit code 1;
     printing continues after the damage. Offset gaps, as in a compacted log, are reported, too.
     """
-    from kafkafs.storage.format.messages.internal_topics import DECODERS, as_text
-    from kafkafs.storage.segment.dump.dump import Dump, DumpOptions
+    from kafkafs.storage import DECODERS, Dump, DumpOptions, as_text
 
     from ..support.opening import for_each
 
@@ -157,8 +156,7 @@ def command(
 
 
 def _print(dump: Dump, path: str) -> None:
-    from kafkafs.storage.io.disk import DirFd
-    from kafkafs.storage.segment.dump.dump import is_known
+    from kafkafs.storage import DirFd, is_known
 
     folder, name = os.path.split(os.path.abspath(path))
     if os.path.isdir(path):

@@ -21,8 +21,7 @@ from ..support.verb import Verb
 from ..support.words import Config
 
 if TYPE_CHECKING:
-    from kafkafs.storage.log.delete.retention import Outlook
-    from kafkafs.storage.log_dirs.selection import Selection
+    from kafkafs.storage import Outlook, Selection
     from kafkafs.storage.operations.expire import ExpiredSegment
 
 

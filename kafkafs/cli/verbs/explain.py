@@ -79,8 +79,8 @@ def command(
 
 def parse(path: str, isolation: str) -> Explain:
     """Parses a path of the tree. Raises click.BadParameter if it has neither of the two forms."""
+    from kafkafs.storage import Isolation
     from kafkafs.storage.clock import milliseconds
-    from kafkafs.storage.log.read.transactions import Isolation
     from kafkafs.storage.operations.explain import Explain
 
     level = Isolation(isolation)

@@ -17,7 +17,7 @@ from ..support.verb import Verb
 from ..support.words import Config
 
 if TYPE_CHECKING:
-    from kafkafs.storage.log_dirs.engine import Engine
+    from kafkafs.storage import Engine
 
 
 @click.command(
@@ -108,7 +108,7 @@ def command(
         raise failures.Failure(f"{error}; {why}") from error
     from kafkafs.mount.options import MountOptions, check_options, parse_options
     from kafkafs.mount.session.fuse_obstacle import fuse_obstacle
-    from kafkafs.storage.log.read.transactions import Isolation
+    from kafkafs.storage import Isolation
 
     from ..support.opening import open_engine, open_writable
 

@@ -21,8 +21,7 @@ from ..support.verb import Verb
 from ..support.words import Config
 
 if TYPE_CHECKING:
-    from kafkafs.storage.log_dirs.purging import FoundLeftover
-    from kafkafs.storage.log_dirs.selection import Selection
+    from kafkafs.storage import FoundLeftover, Selection
 
 
 @click.command(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kafkafs.storage.format.files.names import TopicPartition
+from kafkafs.storage import TopicPartition
 
 from ..support import failures, output
 from ..support.params import (
@@ -22,8 +22,7 @@ from ..support.verb import Verb
 from ..support.words import Config
 
 if TYPE_CHECKING:
-    from kafkafs.storage.log.load.log_loader import RecoveryPlan
-    from kafkafs.storage.log_dirs.selection import Selection
+    from kafkafs.storage import RecoveryPlan, Selection
     from kafkafs.storage.operations.recover import RecoveredPartition
 
 Found = tuple[list["RecoveredPartition"], int]
@@ -110,8 +109,7 @@ def _recovered(log_dirs: tuple[str, ...], configs: tuple[Config, ...]) -> Found:
 
 def _warn_of_holders(log_dirs: tuple[str, ...]) -> None:
     """Warns about processes that write to the directories."""
-    from kafkafs.storage.io.disk import DirFd
-    from kafkafs.storage.io.lock import who_holds
+    from kafkafs.storage import DirFd, who_holds
 
     for path in log_dirs:
         pid = who_holds(DirFd(path)) if os.path.isdir(path) else 0

@@ -13,7 +13,7 @@ from .spark import job_options, output_option, run
 
 if TYPE_CHECKING:
     from kafkafs.spark.jobs.export_files import Format
-    from kafkafs.storage.log_dirs.selection import Selection
+    from kafkafs.storage import Selection
 
 _FORMATS = ("parquet", "arrow", "jsonl")
 

@@ -12,7 +12,7 @@ from ..support.words import Config
 from .spark import job_options, run
 
 if TYPE_CHECKING:
-    from kafkafs.storage.log_dirs.selection import Selection
+    from kafkafs.storage import Selection
 
 
 @click.command(

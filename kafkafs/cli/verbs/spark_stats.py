@@ -13,7 +13,7 @@ from .spark import job_options, run
 
 if TYPE_CHECKING:
     from kafkafs.spark.jobs.stats import By
-    from kafkafs.storage.log_dirs.selection import Selection
+    from kafkafs.storage import Selection
 
 _BY = ("topic", "partition", "hour", "prefix")
 

@@ -76,8 +76,8 @@ def create(
     does not serve them. A topic is therefore created in the directories of a KRaft cluster only if
     the cluster knows it by TOPIC and --topic-id, or with --unregistered.
     """
+    from kafkafs.storage import MetaProperties
     from kafkafs.storage.errors import Unregistered
-    from kafkafs.storage.format.files.checkpoints import MetaProperties
     from kafkafs.storage.operations.topics import CreatedTopic, CreateTopic, create_topic
 
     from ..support.driver import perform

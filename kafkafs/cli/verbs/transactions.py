@@ -13,7 +13,7 @@ from ..support.verb import Verb
 from ..support.words import Config
 
 if TYPE_CHECKING:
-    from kafkafs.storage.log_dirs.selection import Selection
+    from kafkafs.storage import Selection
     from kafkafs.storage.operations.transactions import PartitionTransaction
 
 

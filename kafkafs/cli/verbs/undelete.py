@@ -19,8 +19,7 @@ from ..support.verb import Verb
 from ..support.words import Config
 
 if TYPE_CHECKING:
-    from kafkafs.storage.log.delete.deletions import Deletion
-    from kafkafs.storage.log_dirs.selection import Selection
+    from kafkafs.storage import Deletion, Selection
 
 Found = tuple[list["Deletion"], int]
 
@@ -112,7 +111,7 @@ def _undeleted(
 ) -> Found:
     """Returns what was restored, and the exit code. Warns if records of a restored topic had been
     deleted before the topic itself."""
-    from kafkafs.storage.log_dirs.selection import Selection
+    from kafkafs.storage import Selection
     from kafkafs.storage.operations.undelete import Undelete, undelete
 
     from ..support.driver import perform
@@ -147,7 +146,7 @@ def _when(deletion: Deletion) -> str:
 
 
 def _until(deletion: Deletion) -> str:
-    from kafkafs.storage.log.delete.deletions import NEVER_MS
+    from kafkafs.storage import NEVER_MS
 
     never = deletion.until_ms == NEVER_MS
     return "purge" if never else output.time_text(deletion.until_ms)

@@ -12,7 +12,7 @@ from ..support.verb import Verb
 from ..support.words import Config
 
 if TYPE_CHECKING:
-    from kafkafs.storage.log_dirs.selection import Selection
+    from kafkafs.storage import Selection
 
 
 @click.command(
@@ -41,8 +41,8 @@ def command(
     All batches are read and decoded. Nothing is changed. A running broker may change files during
     the check. Traces of a crash are reported, too, although `kafkafs recover` would repair them.
     """
+    from kafkafs.storage import Finding
     from kafkafs.storage.operations.verify import Verify, VerifySummary, verify
-    from kafkafs.storage.segment.check.verify_index import Finding
 
     from ..support.driver import perform
 

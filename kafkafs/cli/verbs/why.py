@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kafkafs.storage.format.files.names import TopicPartition
+from kafkafs.storage import TopicPartition
 
 from ..support import output
 from ..support.params import (
@@ -128,7 +128,7 @@ def _retention(found: SegmentWhy) -> str:
 
 
 def _compaction(standing: Standing) -> tuple[str, str]:
-    from kafkafs.storage.cleaner.plan import Bound
+    from kafkafs.storage import Bound
 
     words = {Bound.CLEAN: "clean", Bound.DIRTY: "dirty"}
     text = words.get(standing.bound, f"held back: {standing.bound}")

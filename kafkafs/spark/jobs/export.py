@@ -19,13 +19,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from kafkafs.storage import (
+    TEMPORARY_SUFFIX,
+    Columns,
+    Damage,
+    Isolation,
+    Selected,
+    TopicPartition,
+    WritableDirFd,
+    local_path,
+)
 from kafkafs.storage.errors import StorageError, fresh
-from kafkafs.storage.format.files.names import TopicPartition
-from kafkafs.storage.format.records.columns import Columns, Damage
-from kafkafs.storage.io.durable import TEMPORARY_SUFFIX, WritableDirFd
-from kafkafs.storage.io.local_path import local_path
-from kafkafs.storage.log.read.transactions import Isolation
-from kafkafs.storage.log_dirs.selection import Selected
 
 from ..options import ReadOptions
 from ..read.planning import DataLoss, OffsetRange, assigned, plan, refuse_within_log_dir

@@ -17,11 +17,8 @@ import pyarrow as pa
 import pyarrow.ipc as ipc
 import pyarrow.parquet as pq
 
+from kafkafs.storage import Columns, TimestampType, json_lines, schema_of, to_record_batch
 from kafkafs.storage.errors import CorruptError
-from kafkafs.storage.format.layout import TimestampType
-from kafkafs.storage.format.records.arrow import schema_of, to_record_batch
-from kafkafs.storage.format.records.columns import Columns
-from kafkafs.storage.lines.json_output import json_lines
 
 Format = Literal["parquet", "arrow", "jsonl"]
 FORMATS: Final = ("parquet", "arrow", "jsonl")

@@ -25,13 +25,22 @@ from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import Any, Final
 
-from kafkafs.storage.config.kafka import Configs, check_topic_configs, lag_conflict, topic_config
+from kafkafs.storage import (
+    MAX_INT32,
+    MAX_OFFSET,
+    METADATA_TOPIC,
+    Configs,
+    DirFd,
+    Selected,
+    Selection,
+    TopicPartition,
+    check_topic_configs,
+    is_legal_topic,
+    is_uuid_text,
+    lag_conflict,
+    topic_config,
+)
 from kafkafs.storage.errors import ConfigError, CorruptError, LogDirError, SegmentGone, printable
-from kafkafs.storage.format.files.names import METADATA_TOPIC, TopicPartition, is_legal_topic
-from kafkafs.storage.format.layout import MAX_INT32, MAX_OFFSET
-from kafkafs.storage.format.primitives import is_uuid_text
-from kafkafs.storage.io.disk import DirFd
-from kafkafs.storage.log_dirs.selection import Selected, Selection
 
 from ..read.planning import OffsetRange
 from .export_files import FORMATS, NO_DATE

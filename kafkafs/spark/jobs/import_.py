@@ -21,24 +21,37 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
-from kafkafs.storage.config.kafka import TopicConfig
+from kafkafs.storage import (
+    BASE_OFFSET,
+    LAST_OFFSET,
+    POSITION,
+    BatchPlan,
+    Bytes,
+    Codec,
+    Encoded,
+    Engine,
+    IngestWrite,
+    Int64s,
+    LogManager,
+    LogWriter,
+    SealedSegment,
+    Selected,
+    StagedPart,
+    StagedWriter,
+    StagingPlace,
+    TimestampType,
+    TopicConfig,
+    TopicPartition,
+    empty_batch,
+    encode,
+    ingest_parts,
+    local_path,
+    refuse_in_engine,
+    refuse_unregistered,
+    staging_path,
+    to_record_columns,
+)
 from kafkafs.storage.errors import CorruptError, Refused, StorageError
-from kafkafs.storage.format.files.names import TopicPartition
-from kafkafs.storage.format.layout import Codec, TimestampType
-from kafkafs.storage.format.records import batch as b
-from kafkafs.storage.format.records.arrow import to_record_columns
-from kafkafs.storage.format.records.batch import Bytes, Int64s
-from kafkafs.storage.format.records.encoder import BatchPlan, Encoded, empty_batch, encode
-from kafkafs.storage.ingest.commit_file import IngestWrite, StagedPart
-from kafkafs.storage.ingest.segment_series import SealedSegment
-from kafkafs.storage.ingest.staging import StagedWriter, StagingPlace, staging_path
-from kafkafs.storage.ingest.two_phase import ingest
-from kafkafs.storage.io.local_path import local_path
-from kafkafs.storage.log.append.writer import LogWriter
-from kafkafs.storage.log_dirs.engine import Engine
-from kafkafs.storage.log_dirs.selection import Selected
-from kafkafs.storage.log_manager import LogManager
-from kafkafs.storage.topics.topics import refuse_in_engine, refuse_unregistered
 
 from .export_files import SCHEMA, read_file
 from .export_notes import (
@@ -134,7 +147,9 @@ def import_(
         done = run(spark, "import", units, partial(_stage, staging), _size, on_progress)
         parts = [_part(result) for result in done]
         with _made(engine, exported, write):
-            ingest(engine, write, [part for part in parts if part is not None and part.segments])
+            ingest_parts(
+                engine, write, [part for part in parts if part is not None and part.segments]
+            )
         StagingPlace(staging.path).remove(job)
     return _report(exported, done)
 
@@ -372,8 +387,8 @@ def _edges(kinds: Any, timestamps: Int64s) -> list[int]:
 
 def _runs(made: Encoded) -> Iterator[_Batches]:
     """Yields the batches, cut where there is a gap between two of them."""
-    first, last = made.table.column(b.BASE_OFFSET), made.table.column(b.LAST_OFFSET)
-    starts = made.table.column(b.POSITION)
+    first, last = made.table.column(BASE_OFFSET), made.table.column(LAST_OFFSET)
+    starts = made.table.column(POSITION)
     gaps = (np.flatnonzero(first[1:] != last[:-1] + 1) + 1).tolist()
     for low, high in pairwise([0, *gaps, len(first)]):
         end = int(starts[high]) if high < len(first) else len(made.data)

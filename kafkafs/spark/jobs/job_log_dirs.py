@@ -7,11 +7,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from kafkafs.storage.io.durable import TEMPORARY_SUFFIX, WritableDirFd
-from kafkafs.storage.io.local_path import local_path
-from kafkafs.storage.log_dirs.engine import Engine
-from kafkafs.storage.log_dirs.log_dir import PartitionDir
-from kafkafs.storage.log_dirs.selection import Selected, Selection
+from kafkafs.storage import (
+    TEMPORARY_SUFFIX,
+    Engine,
+    PartitionDir,
+    Selected,
+    Selection,
+    WritableDirFd,
+    local_path,
+)
 
 from ..read.planning import find_log_dirs
 

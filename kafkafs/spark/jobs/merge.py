@@ -14,24 +14,28 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from kafkafs.storage.errors import LogDirError
-from kafkafs.storage.format.files.names import LEADER_EPOCH_FILE, METADATA_TOPIC, TopicPartition
-from kafkafs.storage.format.layout import MAX_INT32, MAX_OFFSET
-from kafkafs.storage.io.durable import WritableFile
-from kafkafs.storage.io.local_path import local_path
-from kafkafs.storage.log.check.partition_listing import PartitionListing
-from kafkafs.storage.log.check.replicas import (
+from kafkafs.storage import (
     FIRST,
+    LEADER_EPOCH_FILE,
+    MAX_INT32,
+    MAX_OFFSET,
+    METADATA_TOPIC,
     SECOND,
+    Lost,
     Merging,
     Parting,
+    PartitionDir,
+    PartitionListing,
     Replica,
+    Selected,
+    Selection,
     Taken,
+    TopicPartition,
+    WritableFile,
     find_parting,
+    local_path,
 )
-from kafkafs.storage.log.check.sound import Lost
-from kafkafs.storage.log_dirs.log_dir import PartitionDir
-from kafkafs.storage.log_dirs.selection import Selected, Selection
+from kafkafs.storage.errors import LogDirError
 
 from .job_log_dirs import JobLogDirs
 from .new_log_dir import NewLogDir, Settled

@@ -15,15 +15,29 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from kafkafs.storage.config.kafka import broker_config
-from kafkafs.storage.config.topic_file import TOPIC_CONFIGS_FILE
+from kafkafs.storage import (
+    CLEAN_SHUTDOWN_FILE,
+    HIGH_WATERMARK_FILE,
+    LOG_START_OFFSET_FILE,
+    META_PROPERTIES_FILE,
+    RECOVERY_POINT_FILE,
+    TEMPORARY_SUFFIX,
+    TOPIC_CONFIGS_FILE,
+    FileKind,
+    LogDir,
+    LogLoader,
+    PartitionDir,
+    TopicPartition,
+    WritableDirFd,
+    WritableFile,
+    broker_config,
+    format_clean_shutdown,
+    format_offsets,
+    parse_segment_file,
+    partition_dir,
+    segment_file,
+)
 from kafkafs.storage.errors import LogDirError, SegmentGone, fresh
-from kafkafs.storage.format.files import names
-from kafkafs.storage.format.files.checkpoints import format_clean_shutdown, format_offsets
-from kafkafs.storage.format.files.names import FileKind, TopicPartition, segment_file
-from kafkafs.storage.io.durable import TEMPORARY_SUFFIX, WritableDirFd, WritableFile
-from kafkafs.storage.log.load.log_loader import LogLoader
-from kafkafs.storage.log_dirs.log_dir import LogDir, PartitionDir
 
 from ..read.planning import refuse_within_log_dir
 from .job_log_dirs import JobLogDirs
@@ -95,14 +109,14 @@ class NewLogDir:
         directory = log_dir.child(found.name)
         for entry in found.directory.list():
             # Excludes files that depend on offsets and those that are about to be deleted.
-            is_small = entry.is_file and names.parse_segment_file(entry.name) is None
+            is_small = entry.is_file and parse_segment_file(entry.name) is None
             if is_small and entry.name not in without:
                 data = found.directory.read_small(entry.name, _MAX_SMALL_FILE)
                 directory.write_atomically(entry.name, data)
         directory.sync()
 
     def partition(self, key: TopicPartition) -> WritableDirFd:
-        return WritableDirFd(self._unfinished).child(names.partition_dir(*key))
+        return WritableDirFd(self._unfinished).child(partition_dir(*key))
 
     @contextmanager
     def new_log(
@@ -170,22 +184,20 @@ class NewLogDir:
         """Writes the files of the log directory itself, and renames it, after all partitions are
         recovered."""
         directory = WritableDirFd(self._unfinished)
-        for name in (names.META_PROPERTIES_FILE, TOPIC_CONFIGS_FILE):
+        for name in (META_PROPERTIES_FILE, TOPIC_CONFIGS_FILE):
             with suppress(SegmentGone):
                 data = source.directory.read_small(name, _MAX_SMALL_FILE)
                 directory.write_atomically(name, data)
         ends = {each.key: each.end_offset for each in settled}
         starts = {each.key: each.start_offset for each in settled if each.start_offset}
         offsets: Mapping[str, Mapping[TopicPartition, int]] = {
-            names.RECOVERY_POINT_FILE: ends,
-            names.HIGH_WATERMARK_FILE: ends,
-            names.LOG_START_OFFSET_FILE: starts,
+            RECOVERY_POINT_FILE: ends,
+            HIGH_WATERMARK_FILE: ends,
+            LOG_START_OFFSET_FILE: starts,
         }
         for name, values in offsets.items():
             directory.write_atomically(name, format_offsets(values))
-        directory.write_atomically(
-            names.CLEAN_SHUTDOWN_FILE, format_clean_shutdown(_NO_BROKER_EPOCH)
-        )
+        directory.write_atomically(CLEAN_SHUTDOWN_FILE, format_clean_shutdown(_NO_BROKER_EPOCH))
         above, name = os.path.split(self.path)
         parent = WritableDirFd(above)
         parent.rename(name + _UNFINISHED, name)

@@ -11,9 +11,8 @@ import json
 import os
 from typing import Any, Final
 
+from kafkafs.storage import DirFd, WritableDirFd
 from kafkafs.storage.errors import CorruptError, LogDirError, SegmentGone
-from kafkafs.storage.io.disk import DirFd
-from kafkafs.storage.io.durable import WritableDirFd
 
 from .job_log_dirs import replace_file
 

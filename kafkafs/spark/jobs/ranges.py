@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from kafkafs.storage.log_dirs.selection import Selected
+from kafkafs.storage import Selected
 
 from ..options import ReadOptions
 from ..read.planning import INTERNAL_TOPICS

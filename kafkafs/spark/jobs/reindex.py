@@ -15,15 +15,22 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from kafkafs.storage import (
+    TEMPORARY_SUFFIX,
+    DirectoryLock,
+    FileKind,
+    PartitionDir,
+    PartitionListing,
+    SegmentFacts,
+    Selected,
+    TopicPartition,
+    WritableDirFd,
+    rebuild_aborts,
+    rebuild_indexes,
+    segment_file,
+    stale_indexes,
+)
 from kafkafs.storage.errors import CorruptError, SegmentGone
-from kafkafs.storage.format.files.names import FileKind, TopicPartition, segment_file
-from kafkafs.storage.io.durable import TEMPORARY_SUFFIX, WritableDirFd
-from kafkafs.storage.io.lock import DirectoryLock
-from kafkafs.storage.log.check.partition_listing import PartitionListing
-from kafkafs.storage.log.check.reindexing import rebuild_aborts, rebuild_indexes, stale_indexes
-from kafkafs.storage.log_dirs.log_dir import PartitionDir
-from kafkafs.storage.log_dirs.selection import Selected
-from kafkafs.storage.segment.check.verify import SegmentFacts
 
 from .job_log_dirs import JobLogDirs, replace_file
 from .report import Report, Row

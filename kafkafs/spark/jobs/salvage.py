@@ -12,17 +12,19 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from kafkafs.storage.format.files.names import (
+from kafkafs.storage import (
     METADATA_TOPIC,
     FileKind,
+    Lost,
+    PartitionDir,
+    PartitionListing,
+    Selected,
+    Sound,
     TopicPartition,
+    local_path,
     segment_file,
+    sound_batches,
 )
-from kafkafs.storage.io.local_path import local_path
-from kafkafs.storage.log.check.partition_listing import PartitionListing
-from kafkafs.storage.log.check.sound import Lost, Sound, sound_batches
-from kafkafs.storage.log_dirs.log_dir import PartitionDir
-from kafkafs.storage.log_dirs.selection import Selected
 
 from .job_log_dirs import JobLogDirs
 from .new_log_dir import NewLogDir, Settled

@@ -16,13 +16,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from kafkafs.storage import (
+    KEY_SIZE,
+    TEMPORARY_SUFFIX,
+    VALUE_SIZE,
+    Columns,
+    Isolation,
+    Selected,
+    WritableDirFd,
+    local_path,
+    to_record_batch,
+)
 from kafkafs.storage.errors import StorageError
-from kafkafs.storage.format.records.arrow import to_record_batch
-from kafkafs.storage.format.records.columns import KEY_SIZE, VALUE_SIZE, Columns
-from kafkafs.storage.io.durable import TEMPORARY_SUFFIX, WritableDirFd
-from kafkafs.storage.io.local_path import local_path
-from kafkafs.storage.log.read.transactions import Isolation
-from kafkafs.storage.log_dirs.selection import Selected
 
 from ..read.planning import DataLoss, OffsetRange, plan
 from ..read.reading import Reading

@@ -13,11 +13,15 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Final
 
-from kafkafs.storage.format.files.names import TopicPartition
-from kafkafs.storage.format.records.decoder import Decoder
-from kafkafs.storage.io.local_path import local_path
-from kafkafs.storage.log_dirs.log_dir import PartitionDir
-from kafkafs.storage.log_dirs.selection import Selected
+from kafkafs.storage import (
+    Decoder,
+    Finding,
+    PartitionDir,
+    SegmentDigest,
+    Selected,
+    TopicPartition,
+    local_path,
+)
 from kafkafs.storage.operations.verifier import Verifier
 from kafkafs.storage.operations.verify import (
     PartitionResult,
@@ -27,8 +31,6 @@ from kafkafs.storage.operations.verify import (
     check_segment,
     segments_of,
 )
-from kafkafs.storage.segment.check.verify_digest import SegmentDigest
-from kafkafs.storage.segment.check.verify_index import Finding
 
 from ..read.planning import refuse_within_log_dir
 from .job_log_dirs import JobLogDirs

@@ -12,10 +12,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from kafkafs.storage import MAX_INT32, MAX_OFFSET, TopicPartition, is_legal_topic, is_uuid_text
 from kafkafs.storage.errors import printable
-from kafkafs.storage.format.files.names import TopicPartition, is_legal_topic
-from kafkafs.storage.format.layout import MAX_INT32, MAX_OFFSET
-from kafkafs.storage.format.primitives import is_uuid_text
 
 from ..options import TOPIC_IDS
 

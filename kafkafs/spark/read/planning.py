@@ -16,6 +16,14 @@ from dataclasses import dataclass, field, replace
 from itertools import accumulate, pairwise
 from typing import Final
 
+from kafkafs.storage import (
+    META_PROPERTIES_FILE,
+    Engine,
+    PartitionDir,
+    Segment,
+    TopicPartition,
+    View,
+)
 from kafkafs.storage.errors import (
     CorruptError,
     LogDirError,
@@ -23,11 +31,6 @@ from kafkafs.storage.errors import (
     UnknownTopic,
     printable,
 )
-from kafkafs.storage.format.files.names import META_PROPERTIES_FILE, TopicPartition
-from kafkafs.storage.log.read.view import View
-from kafkafs.storage.log_dirs.engine import Engine
-from kafkafs.storage.log_dirs.log_dir import PartitionDir
-from kafkafs.storage.segment.segment import Segment
 
 from ..options import EARLIEST, LATEST, OffsetRangeLimit, OptionError, ReadOptions
 

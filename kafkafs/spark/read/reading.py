@@ -18,12 +18,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kafkafs.storage import Columns, Damage, Engine, Isolation, View, to_record_batch
 from kafkafs.storage.errors import SegmentGone, StorageError, UnknownPartition, UnknownTopic, fresh
-from kafkafs.storage.format.records.arrow import to_record_batch
-from kafkafs.storage.format.records.columns import Columns, Damage
-from kafkafs.storage.log.read.transactions import Isolation
-from kafkafs.storage.log.read.view import View
-from kafkafs.storage.log_dirs.engine import Engine
 
 from .planning import LOGGER, OffsetRange, recreated, report_loss
 from .topic_ids import id_of

@@ -14,9 +14,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
+from kafkafs.storage import TopicPartition, View
 from kafkafs.storage.errors import UnknownPartition, UnknownTopic
-from kafkafs.storage.format.files.names import TopicPartition
-from kafkafs.storage.log.read.view import View
 
 from ..options import ReadOptions
 from .partition_offsets import PartitionOffsets

@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+from kafkafs.storage import Engine, TopicPartition
 from kafkafs.storage.errors import CorruptError, SegmentGone, UnknownPartition, UnknownTopic
-from kafkafs.storage.format.files.names import TopicPartition
-from kafkafs.storage.log_dirs.engine import Engine
 
 # How often contradicting ids are read: if a topic is created again while its partitions are read
 # one after another, some have the old id and others the new one.

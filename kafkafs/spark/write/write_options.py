@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from kafkafs.storage.format.files.names import is_legal_topic
-from kafkafs.storage.format.layout import Codec
+from kafkafs.storage import Codec, is_legal_topic
 
 from ..options import (
     OptionError,

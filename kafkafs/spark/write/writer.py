@@ -15,8 +15,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from kafkafs.storage.format.records.encoder import BatchPlan
-from kafkafs.storage.ingest.commit_file import IngestWrite, StagedPart
+from kafkafs.storage import BatchPlan, IngestWrite, StagedPart
 
 from ..options import OptionError
 from ..read.planning import find_log_dirs, refuse_within_log_dir

@@ -13,29 +13,34 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from kafkafs.storage.clock import SystemClock
-from kafkafs.storage.config.kafka import TopicConfig
-from kafkafs.storage.errors import LogDirLocked, StorageError, UnknownPartition, UnknownTopic
-from kafkafs.storage.format.files.names import TopicPartition
-from kafkafs.storage.format.records.arrow import to_record_columns
-from kafkafs.storage.format.records.batch import Int64s
-from kafkafs.storage.format.records.encoder import BatchPlan
-from kafkafs.storage.format.records.record_columns import RecordColumns, partitions_of
-from kafkafs.storage.ingest.commit_file import (
+from kafkafs.storage import (
     STAGING_SUFFIX,
+    BatchPlan,
+    DirFd,
+    Engine,
     IngestWrite,
+    Int64s,
+    LogManager,
+    RecordColumns,
     StagedPart,
+    StagedWriter,
+    StagingPlace,
+    TopicConfig,
+    TopicPartition,
+    WritableDirFd,
+    check_is_log_dir,
+    finish_all,
+    ingest_parts,
+    partitions_of,
     read_commit_records,
+    refuse_in_engine,
+    refuse_new_topic,
+    staging_path,
+    to_record_columns,
+    who_holds,
 )
-from kafkafs.storage.ingest.staging import StagedWriter, StagingPlace, finish_all, staging_path
-from kafkafs.storage.ingest.two_phase import ingest
-from kafkafs.storage.io.disk import DirFd
-from kafkafs.storage.io.durable import WritableDirFd
-from kafkafs.storage.io.lock import who_holds
-from kafkafs.storage.log_dirs.engine import Engine
-from kafkafs.storage.log_dirs.log_dir import check_is_log_dir
-from kafkafs.storage.log_manager import LogManager
-from kafkafs.storage.topics.topics import refuse_in_engine, refuse_new_topic
+from kafkafs.storage.clock import SystemClock
+from kafkafs.storage.errors import LogDirLocked, StorageError, UnknownPartition, UnknownTopic
 
 from ..read.planning import LOGGER
 from .job_names import is_stale
@@ -319,7 +324,7 @@ def commit(
     if parts:
         engine = LogManager(target.log_dirs, dict(target.configs), unregistered=target.unregistered)
         try:
-            placed = ingest(engine, write, parts, _new_topics(engine, target, parts))
+            placed = ingest_parts(engine, write, parts, _new_topics(engine, target, parts))
         except BaseException:
             with suppress(StorageError, OSError):  # the first error is the one to report
                 engine.close()

@@ -3,15 +3,16 @@
 All pieces use the log and a shared directory; those of the same step are independent of each other:
 
 1. `write_keys` writes the keys of a range of the log to a file, by slices of their hashes.
-2. `decide` finds which records are the newest of the keys in some slices.
-3. `copy` filters segments that are merged into one, as `cleaning` does, into a `.cleaned` segment.
+2. `decide_range` finds which records are the newest of the keys in some slices.
+3. `copy_range` filters segments that are merged into one, as `cleaning` does, into a `.cleaned`
+   segment.
 
 The result is that of a single pass whose offset map has capacity for all keys. Pieces are
-idempotent, even if done twice at the same time, and `write_keys` and `decide` skip a piece that is
-already done. The log must not change from the plan until the last piece is done.
+idempotent, even if done twice at the same time, and `write_keys` and `decide_range` skip a piece
+that is already done. The log must not change from the plan until the last piece is done.
 
-Memory of a piece: in `write_keys` two runs of entries, in `decide` the offset map of a slice and
-8 bytes for each key, in `copy` 16 bytes for each retained record.
+Memory of a piece: in `write_keys` two runs of entries, in `decide_range` the offset map of a slice
+and 8 bytes for each key, in `copy_range` 16 bytes for each retained record.
 """
 
 from __future__ import annotations
@@ -168,7 +169,7 @@ def _keys_name(shape: Shape, number: int) -> str:
 # -- deciding -------------------------------------------------------------------------------------
 
 
-def decide(split: SplitPass, part: int, place: WritableDirFd) -> int:
+def decide_range(split: SplitPass, part: int, place: WritableDirFd) -> int:
     """Finds the newest records of the keys in one part of the slices; the keys of all ranges
     must be written.
     Returns the number of keys."""
@@ -263,7 +264,7 @@ class Copied:
     result: CleaningResult
 
 
-def copy(
+def copy_range(
     split: SplitPass, view: View, each: SegmentGroup, place: DirFd, into: WritableDirFd
 ) -> Copied:
     """Writes a durable `.cleaned` segment for a group in the directory `into`; all parts must be

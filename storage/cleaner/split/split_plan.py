@@ -171,7 +171,7 @@ class Plan:
         return cls(split, ranges, tuple(SegmentGroup(n, each, {}) for n, each in enumerate(named)))
 
     def with_transactions(self, transactions: Sequence[RangeTransactions]) -> Plan:
-        """Returns the plan with the transactions of its groups, which `copy` needs, from the
+        """Returns the plan with the transactions of its groups, which `copy_range` needs, from the
         results of all ranges in order."""
         begun: dict[int, int] = {}
         at_start: dict[int, dict[int, int]] = {}
@@ -183,7 +183,7 @@ class Plan:
 
 
 def fingerprint(log: LogToClean) -> str:
-    """Returns a hash that differs whenever the results of `write_keys` and `decide` could."""
+    """Returns a hash that differs whenever the results of `write_keys` and `decide_range` could."""
     segments = [s.segment for s in segments_of(log.view) if s.base_offset < log.first_uncleanable]
     what = [(s.base_offset, *s.files.identity, *s.state) for s in segments]
     text = repr((what, log.first_dirty, log.first_uncleanable, log.config)).encode()

@@ -27,7 +27,7 @@ from .columns import HEADER_COUNT, KEY_SIZE, KEY_START, VALUE_SIZE, VALUE_START,
 from .record_columns import Field, Headers, RecordColumns
 
 _HEADER: Final = pa.struct([("key", pa.string()), ("value", pa.binary())])
-SCHEMA: Final = pa.schema(
+RECORD_SCHEMA: Final = pa.schema(
     [
         ("key", pa.binary()),
         ("value", pa.binary()),
@@ -67,12 +67,12 @@ class TableLimits(NamedTuple):
 
 
 #: For a record batch of an Arrow stream, and for a row group of a Parquet file.
-BATCH: Final = TableLimits(1 << 14, 4 << 20)
-ROW_GROUP: Final = TableLimits(1 << 17, 16 << 20)
+RECORD_BATCH_LIMITS: Final = TableLimits(1 << 14, 4 << 20)
+ROW_GROUP_LIMITS: Final = TableLimits(1 << 17, 16 << 20)
 
 
 def schema_of(names: Sequence[str] | None = None) -> pa.Schema:
-    """Returns SCHEMA, or its fields in ``names``, in SCHEMA's order. Raises KeyError for others."""
+    """Returns RECORD_SCHEMA, or its fields in ``names``, in RECORD_SCHEMA's order. Raises KeyError for others."""
     return _form(None if names is None else tuple(names))[0]
 
 
@@ -183,13 +183,13 @@ class _Envelope:
 
 @lru_cache(maxsize=64)
 def _form(names: tuple[str, ...] | None) -> tuple[pa.Schema, _Envelope]:
-    """Returns the schema with these fields of SCHEMA, and the envelope of its batches."""
+    """Returns the schema with these fields of RECORD_SCHEMA, and the envelope of its batches."""
     if names is None:
-        return SCHEMA, _envelope(SCHEMA)
+        return RECORD_SCHEMA, _envelope(RECORD_SCHEMA)
     for name in names:
-        if name not in SCHEMA.names:
+        if name not in RECORD_SCHEMA.names:
             raise KeyError(name)
-    schema = pa.schema([field for field in SCHEMA if field.name in names])
+    schema = pa.schema([field for field in RECORD_SCHEMA if field.name in names])
     return schema, _envelope(schema)
 
 
@@ -365,10 +365,10 @@ _WRITERS: Final[dict[str, Callable[[_Body, Columns, str, int], None]]] = {
 }
 
 
-def tables(
+def record_tables(
     parts: Iterable[Columns], topic: str, partition: int, limits: TableLimits
 ) -> Iterator[tuple[int, pa.Table]]:
-    """Yields single-chunk tables of SCHEMA, each with the offset of its first record.
+    """Yields single-chunk tables of RECORD_SCHEMA, each with the offset of its first record.
 
     A scan yields columns whose boundaries depend on how the reads happened. Here a table's end
     depends only on its first record and those after it, so that every read of a log gives the same
@@ -388,7 +388,7 @@ def tables(
 
 
 def _joined(batches: list[pa.RecordBatch]) -> pa.Table:
-    return pa.Table.from_batches(batches, SCHEMA).combine_chunks()
+    return pa.Table.from_batches(batches, RECORD_SCHEMA).combine_chunks()
 
 
 def cut(parts: Iterable[Columns], limits: TableLimits) -> Iterator[tuple[Columns, bool]]:

@@ -22,13 +22,31 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
-from kafkafs.storage.cleaner.cleaning import CleaningResult
-from kafkafs.storage.cleaner.manager import CleaningCandidate, Replace
-from kafkafs.storage.cleaner.plan import LogToClean
-from kafkafs.storage.cleaner.preview.compacted_view import REASONS
-from kafkafs.storage.cleaner.record_filter import RecordRetention
-from kafkafs.storage.cleaner.split.split_pass import Copied, StagedSegment
-from kafkafs.storage.cleaner.split.split_plan import Plan, Shape, fingerprint
+from kafkafs.storage import (
+    FILES,
+    REASONS,
+    CleaningCandidate,
+    CleaningResult,
+    Copied,
+    FileKind,
+    FileState,
+    LogManager,
+    LogToClean,
+    Plan,
+    RecordRetention,
+    Replace,
+    Selected,
+    Selection,
+    Shape,
+    StagedSegment,
+    TopicPartition,
+    WritableDirFd,
+    discard_cleaned,
+    fingerprint,
+    local_path,
+    partition_dir,
+    segment_file,
+)
 from kafkafs.storage.errors import (
     CleaningAborted,
     CorruptError,
@@ -36,20 +54,7 @@ from kafkafs.storage.errors import (
     SegmentGone,
     StorageError,
 )
-from kafkafs.storage.format.files.names import (
-    FileKind,
-    FileState,
-    TopicPartition,
-    partition_dir,
-    segment_file,
-)
-from kafkafs.storage.io.durable import WritableDirFd
-from kafkafs.storage.io.local_path import local_path
-from kafkafs.storage.log.delete.replacing import discard_cleaned
-from kafkafs.storage.log_dirs.selection import Selected, Selection
-from kafkafs.storage.log_manager import LogManager
 from kafkafs.storage.operations.compact import Compact, candidate, is_due
-from kafkafs.storage.segment.stored import FILES
 
 from ...read.planning import refuse_within_log_dir
 from .. import tasks

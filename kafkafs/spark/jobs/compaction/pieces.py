@@ -12,24 +12,30 @@ from dataclasses import dataclass
 from heapq import heapreplace
 from typing import Final, TypeVar
 
-from kafkafs.storage.cleaner.cleaned import CleanedSegment
-from kafkafs.storage.cleaner.cleaning import CleanedSink, CleaningResult, clean
-from kafkafs.storage.cleaner.offset_map import SLOT_BYTES, OffsetMap
-from kafkafs.storage.cleaner.plan import LogToClean
-from kafkafs.storage.cleaner.split import split_pass
-from kafkafs.storage.cleaner.split.split_pass import Copied, StagedSegment
-from kafkafs.storage.cleaner.split.split_plan import (
+from kafkafs.storage import (
+    SLOT_BYTES,
+    CleanedSegment,
+    CleanedSink,
+    CleaningResult,
+    Copied,
     LogRange,
+    LogToClean,
+    OffsetMap,
+    ProducerStateEntry,
     RangeTransactions,
     SegmentGroup,
     SplitPass,
+    StagedSegment,
+    TopicConfig,
+    TopicPartition,
+    View,
+    WritableDirFd,
+    clean,
+    copy_range,
+    decide_range,
+    write_keys,
 )
-from kafkafs.storage.config.kafka import TopicConfig
 from kafkafs.storage.errors import CleaningAborted, StorageError
-from kafkafs.storage.format.files.names import TopicPartition
-from kafkafs.storage.io.durable import WritableDirFd
-from kafkafs.storage.log.read.view import View
-from kafkafs.storage.log.state.producer_state import ProducerStateEntry
 
 from ..job_log_dirs import JobLogDirs
 
@@ -135,22 +141,20 @@ def learn(partitions: Pieces, unit: tuple[int, LogRange]) -> RangeTransactions |
     range."""
     large, each = partitions[unit[0]], unit[1]
     staging = WritableDirFd(large.staging)
-    return _tried(lambda: split_pass.write_keys(large.split, _view(large), each, staging))
+    return _tried(lambda: write_keys(large.split, _view(large), each, staging))
 
 
 def decide(partitions: Pieces, unit: tuple[int, int]) -> int | Failed:
     """Decides a part of a large partition's keys; returns their number."""
     large = partitions[unit[0]]
-    return _tried(lambda: split_pass.decide(large.split, unit[1], WritableDirFd(large.staging)))
+    return _tried(lambda: decide_range(large.split, unit[1], WritableDirFd(large.staging)))
 
 
 def copy(partitions: Pieces, unit: tuple[int, SegmentGroup]) -> Copied | Failed:
     """Copies a group of a large partition's segments."""
     large, each = partitions[unit[0]], unit[1]
     staging = WritableDirFd(large.staging)
-    return _tried(
-        lambda: split_pass.copy(large.split, _view(large), each, staging, _attempt(staging))
-    )
+    return _tried(lambda: copy_range(large.split, _view(large), each, staging, _attempt(staging)))
 
 
 def _clean_whole(unit: WholePass) -> Cleaned:

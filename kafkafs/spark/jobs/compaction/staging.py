@@ -8,9 +8,8 @@ import os
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 
+from kafkafs.storage import DirFd, WritableDirFd
 from kafkafs.storage.errors import LogDirError, SegmentGone, printable
-from kafkafs.storage.io.disk import DirFd
-from kafkafs.storage.io.durable import WritableDirFd
 
 _WHOLE = "whole"
 
