@@ -16,12 +16,26 @@ from ..format.files.names import TopicPartition
 from ..io.retry import retry_if_gone
 from ..log.load.log_loader import LogLoader, RecoveryPlan
 from ..log_dirs.engine import Engine
-from .request import SILENT, PartitionFailed, PartitionsRequest, ProgressListener, per_partition
+from .request import (
+    SILENT,
+    PartitionFailed,
+    PartitionsRequest,
+    ProgressListener,
+    per_partition,
+    writable,
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Recover(PartitionsRequest):
-    """Previews the recovery of the selected partitions."""
+    """Recovers directories as a whole or, with `dry_run`, previews the recovery of the selected
+    partitions."""
+
+    dry_run: bool = False
+
+    @property
+    def writes(self) -> bool:
+        return not self.dry_run
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +100,8 @@ class RecoveredPartition:
 def recover(
     engine: Engine, request: Recover, progress: ProgressListener = SILENT
 ) -> Iterator[RecoveredPartition | PartitionFailed]:
-    """Yields what opening each partition for writing would do to it. If a running broker removes a
-    file of it, the plan is made again."""
+    """Yields what opening each partition for writing would do to it; see `recovered` for what it
+    did. If a running broker removes a file of it, the plan is made again."""
 
     def work(key: TopicPartition) -> Iterator[RecoveredPartition]:
         try:
@@ -97,6 +111,16 @@ def recover(
             raise
 
     return per_partition(engine, request, "reading partitions", work, progress)
+
+
+def recovered(
+    plans: Mapping[TopicPartition, RecoveryPlan], engine: Engine
+) -> Iterator[RecoveredPartition | PartitionFailed]:
+    """Yields what opening the directories for writing did, given its `plans`, and what it could not
+    open."""
+    yield from (RecoveredPartition.of(key, plans[key]) for key in sorted(plans))
+    for failure in writable(engine).failures:
+        yield PartitionFailed(failure, "StorageError")
 
 
 def _planned(engine: Engine, key: TopicPartition) -> RecoveryPlan:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, Unpack
 
-from kafkafs.storage import Engine, MetaProperties
+from kafkafs.storage import Engine
 from kafkafs.storage.errors import LogDirLocked
 from kafkafs.storage.operations.request import PartitionFailed, ProgressListener, Request
 
 from . import failures
-from .opening import open_engine, writing
+from .opening import Opening, open_engine, writing
 from .progress import Report, bar
 from .words import Config
 
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 Q = TypeVar("Q", bound=Request, contravariant=True)
 R = TypeVar("R", covariant=True)
+# Carries out a request through a mount, as `MountedEngine.ask` does.
+Through = Callable[["MountedEngine", Any, ProgressListener], Iterable[Any]]
 
 
 class Operation(Protocol[Q, R]):
@@ -38,19 +40,19 @@ def perform(
     operation: Operation[Q, R],
     put: Callable[[R], object],
     *,
+    through: Through | None = None,
     asks_mount: bool = False,
-    finds_deleted: bool = False,
-    owner: MetaProperties | None = None,
     creates: bool = False,
+    **opening: Unpack[Opening],
 ) -> int:
     """Carries out a request, calls `put` with every row, reports what failed on stderr, also files
     of topic configs that could not be read, and returns the exit code.
 
     A request that only reads takes no lock. One that writes opens the directories for writing, or
-    is forwarded to the user's own mount if that holds them. With `asks_mount`, so is one that only
-    reads, because the mount knows more. With `creates`, missing directories are created. Raises
-    LogDirLocked if another process holds the directories. `finds_deleted` and `owner` as for
-    LogManager.
+    is forwarded to the user's own mount if that holds them, by `through` if forwarding takes more
+    than asking. With `asks_mount`, so is one that only reads, because the mount knows more. With
+    `creates`, missing directories are created. Raises LogDirLocked if another process holds the
+    directories. `opening` as for `open_writable`.
     """
 
     def take(rows: Iterable[R | PartitionFailed]) -> int:
@@ -67,26 +69,32 @@ def perform(
             code = take(operation(engine, request, progress))
         return failures.report_configs(engine) or code
 
-    asks_mount |= request.writes and owner is None
+    def there(mounted: MountedEngine) -> int:
+        if through is None:
+            return take(mounted.ask(request))
+        with _bars() as progress:
+            return take(through(mounted, request, progress))
+
+    asks_mount |= request.writes and opening.get("owner") is None
     mounted = _mount_for(request, log_dirs, configs) if asks_mount else None
     if mounted is not None:
-        return take(mounted.ask(request))
-    there = tuple(filter(_is_used, log_dirs)) if creates else log_dirs
-    if there:
-        with closing(open_engine(there, configs)) as engine:
+        return there(mounted)
+    used = tuple(filter(_is_used, log_dirs)) if creates else log_dirs
+    if used:
+        with closing(open_engine(used, configs)) as engine:
             refused = request.check(engine)
             if refused:
                 return take(refused)
             if not request.writes:
                 return here(engine)
     try:
-        with writing(log_dirs, configs, owner=owner, finds_deleted=finds_deleted) as manager:
+        with writing(log_dirs, configs, **opening) as manager:
             return here(manager)
     except LogDirLocked:
         mounted = _mount_for(request, log_dirs, configs) if asks_mount else None
         if mounted is None:
             raise
-    return take(mounted.ask(request))
+    return there(mounted)
 
 
 def _mount_for(

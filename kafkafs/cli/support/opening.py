@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from functools import partial
 from operator import itemgetter
 from types import FrameType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypedDict, Unpack
 
 import click
 
@@ -39,6 +39,17 @@ _ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _CLOSING: Final = b"kafkafs: closing the log directories\n"
 
 
+class Opening(TypedDict, total=False):
+    """How LogManager opens directories. `recovered` receives the plans by which it recovers
+    partitions after an unclean shutdown."""
+
+    owner: MetaProperties | None
+    recovered: Callable[[TopicPartition, RecoveryPlan], None]
+    finds_deleted: bool
+    maintain: bool
+    unregistered: bool
+
+
 def open_engine(log_dirs: tuple[str, ...], configs: Iterable[Config] = ()) -> Engine:
     """Opens the directories read-only, without a lock. Raises LogDirError and ConfigError."""
     from kafkafs.storage import Engine
@@ -47,39 +58,24 @@ def open_engine(log_dirs: tuple[str, ...], configs: Iterable[Config] = ()) -> En
 
 
 def open_writable(
-    log_dirs: tuple[str, ...],
-    configs: Iterable[Config] = (),
-    recovered: Callable[[TopicPartition, RecoveryPlan], None] | None = None,
-    owner: MetaProperties | None = None,
-    *,
-    finds_deleted: bool = False,
-    maintain: bool = False,
-    unregistered: bool = False,
+    log_dirs: tuple[str, ...], configs: Iterable[Config] = (), **opening: Unpack[Opening]
 ) -> LogManager:
-    """Locks the directories and recovers partitions after an unclean shutdown. `recovered` receives
-    their plans; losses are reported on stderr. For `owner`, `finds_deleted`, `maintain`,
-    `unregistered` and the exceptions see LogManager."""
+    """Locks the directories and recovers partitions after an unclean shutdown; losses are reported
+    on stderr. For `opening` and the exceptions see LogManager."""
     from kafkafs.storage import LogManager
 
     lost: list[tuple[TopicPartition, CorruptError]] = []
+    recovered = opening.get("recovered")
 
     def note(key: TopicPartition, plan: RecoveryPlan) -> None:
         lost.extend((key, fault) for fault in plan.faults)
         if recovered is not None:
             recovered(key, plan)
 
+    opening["recovered"] = note
     with output.bar("opening partitions") as on_progress:
         engine = _when_free(
-            lambda: LogManager(
-                log_dirs,
-                dict(configs),
-                owner=owner,
-                loaded=on_progress,
-                recovered=note,
-                finds_deleted=finds_deleted,
-                maintain=maintain,
-                unregistered=unregistered,
-            )
+            lambda: LogManager(log_dirs, dict(configs), loaded=on_progress, **opening)
         )
     for (topic, number), fault in sorted(lost, key=itemgetter(0)):
         failures.warn(f"{topic}-{number}: truncated by recovery: {fault}")
@@ -117,12 +113,7 @@ def ending_in_order() -> Iterator[None]:
 
 @contextmanager
 def writing(
-    log_dirs: tuple[str, ...],
-    configs: Iterable[Config] = (),
-    recovered: Callable[[TopicPartition, RecoveryPlan], None] | None = None,
-    owner: MetaProperties | None = None,
-    *,
-    finds_deleted: bool = False,
+    log_dirs: tuple[str, ...], configs: Iterable[Config] = (), **opening: Unpack[Opening]
 ) -> Iterator[LogManager]:
     """Opens the engine as `open_writable` does and closes it cleanly after the block, even if a
     signal ends the process. NotClosed after a durable change is only a warning: if it failed the
@@ -130,12 +121,7 @@ def writing(
     from kafkafs.storage.errors import NotClosed
 
     try:
-        with (
-            ending_in_order(),
-            open_writable(
-                log_dirs, configs, recovered, owner, finds_deleted=finds_deleted
-            ) as engine,
-        ):
+        with ending_in_order(), open_writable(log_dirs, configs, **opening) as engine:
             yield engine
     except NotClosed as error:
         failures.warn(str(error))

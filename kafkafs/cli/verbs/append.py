@@ -6,16 +6,16 @@ import os
 import select
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import IO, TYPE_CHECKING, Final, cast
+from typing import IO, TYPE_CHECKING, Final
 
 import click
 
 from kafkafs.storage import TopicPartition
 
-from ..support import failures, output, progress
+from ..support import failures, output
 from ..support.params import (
     LocalFile,
     configs_option,
@@ -27,8 +27,9 @@ from ..support.verb import Verb
 from ..support.words import Config
 
 if TYPE_CHECKING:
-    from kafkafs.storage import LogAppendInfo, LogManager, RecordColumns
+    from kafkafs.storage import Engine, LogAppendInfo, RecordColumns
     from kafkafs.storage.operations.append import AppendedLines, AppendLines
+    from kafkafs.storage.operations.request import ProgressListener
 
     from ..support.mounted_engine import MountedEngine
 
@@ -112,7 +113,7 @@ def command(
     in_transaction: bool,
     configs: tuple[Config, ...],
     as_json: bool,
-) -> None:
+) -> int:
     """Append the lines of FILE (default: standard input) to a partition and print their offsets.
 
     Records without a timestamp get the current time. At the first line that is not a valid record,
@@ -120,58 +121,55 @@ def command(
     before it are kept, the lines after it are not read. All appended records are on disk when the
     command exits. No broker may be running on LOG_DIRS.
     """
-    from kafkafs.storage.errors import LogDirLocked
     from kafkafs.storage.operations.append import AppendLines, append_lines
+    from kafkafs.storage.operations.request import SILENT
 
-    from ..support.mounted_engine import holding
-    from ..support.opening import open_engine, writing
+    from ..support.driver import perform
 
     _refuse_separator(form, key_separator)
     request = AppendLines(*partition, form, key_separator or "", compression, batch_size)
     done = AppendSummary(*partition)
     linger = linger_ms / 1000
-    with closing(open_engine(log_dirs, configs)) as looking:
-        request.check(looking)  # invalid arguments must fail before anything is changed
-    try:
+
+    def here(
+        engine: Engine, _: AppendLines, listener: ProgressListener = SILENT, /
+    ) -> Iterator[AppendSummary]:
+        with _appender(engine, request, in_transaction) as append:
+            _append_file(file, partial(append_lines, append), request, done, linger, listener)
+        return iter((done,))
+
+    def through(
+        mounted: MountedEngine, _: AppendLines, listener: ProgressListener
+    ) -> Iterator[AppendSummary]:
+        if in_transaction:
+            why = "is mounted; a transaction needs exclusive access: unmount it first"
+            raise failures.Failure(f"{','.join(log_dirs)}: {why}")
+        append = partial(_append_through, mounted)
+        append(request, b"")  # fails now, not when the first line arrives
         try:
-            with (
-                writing(log_dirs, configs) as engine,
-                _appender(engine, request, in_transaction) as append,
-            ):
-                _append_file(file, partial(append_lines, append), request, done, linger)
-        except LogDirLocked:
-            mounted = holding(log_dirs, configs)
-            if mounted is None:
-                raise
-            if in_transaction:
-                why = "is mounted; a transaction needs exclusive access: unmount it first"
-                raise failures.Failure(f"{','.join(log_dirs)}: {why}") from None
-            append_there = partial(_append_through, mounted)
-            try:
-                _append_file(file, append_there, request, done, linger)
-            finally:
-                append_there(replace(request, sync=True), b"")
+            _append_file(file, append, request, done, linger, listener)
+        finally:
+            append(replace(request, sync=True), b"")
+        return iter((done,))
+
+    try:
+        return perform(
+            log_dirs, configs, request, here, lambda row: row.show(as_json), through=through
+        )
     except BadInput:
         if not in_transaction:
             done.show(as_json)
         raise
-    done.show(as_json)
 
 
 def _append_through(mounted: MountedEngine, request: AppendLines, data: bytes) -> AppendedLines:
     from kafkafs.storage.operations.request import PartitionFailed
 
+    row: AppendedLines | PartitionFailed
     (row,) = mounted.ask(replace(request, size=len(data)), data)
     if isinstance(row, PartitionFailed):
         raise failures.failure_of(row)
-    return cast("AppendedLines", row)
-
-
-def _bar(file: IO[bytes], done: AppendSummary) -> AbstractContextManager[progress.Report]:
-    """Returns a progress bar, or a no-op if the lines are typed on a terminal."""
-    if file.isatty():
-        return nullcontext(lambda done, total: None)
-    return progress.bar(f"appending to {done.topic}/{done.partition}")
+    return row
 
 
 class BadInput(failures.Failure):
@@ -222,18 +220,23 @@ def _append_file(
     request: AppendLines,
     done: AppendSummary,
     linger: float,
+    listener: ProgressListener,
 ) -> None:
     """Appends every line of `file` within `linger` seconds of its arrival. Raises BadInput at an
     invalid line, after adding the lines before it to `done`."""
+    what = f"appending to {done.topic}/{done.partition}"
+    shows_progress = not file.isatty()  # where lines may be typed
     size, total = 0, _size(file)
-    with _bar(file, done) as report:
-        for data in whole_lines(file, linger):
-            row = append(replace(request, lines=done.lines), data)
-            done.add(row)
-            if row.bad_line:
-                raise BadInput(f"{_name(file)}: {row.bad_line}")
-            size += len(data)
-            report(size, total)
+    if shows_progress:
+        listener.report(what, size, total)
+    for data in whole_lines(file, linger):
+        row = append(replace(request, lines=done.lines), data)
+        done.add(row)
+        if row.bad_line:
+            raise BadInput(f"{_name(file)}: {row.bad_line}")
+        size += len(data)
+        if shows_progress:
+            listener.report(what, size, total)
 
 
 def whole_lines(file: IO[bytes], linger: float) -> Iterator[bytes]:
@@ -287,21 +290,23 @@ def _size(file: IO[bytes]) -> int:
 
 @contextmanager
 def _appender(
-    engine: LogManager, request: AppendLines, in_transaction: bool
+    engine: Engine, request: AppendLines, in_transaction: bool
 ) -> Iterator[Callable[[RecordColumns], LogAppendInfo]]:
     """Yields a function that appends records, with the current time where they have no timestamp.
     In a transaction all of them are appended or, if the block raises, none."""
     from kafkafs.storage import TransactionalProducer
+    from kafkafs.storage.operations.request import writable
 
     partition, plan = (request.topic, request.partition), request.plan
-    writer = engine.writer(*partition)
+    manager = writable(engine)
+    writer = manager.writer(*partition)
     if not in_transaction:
-        yield lambda records: writer.append_records(records.stamped(engine.clock.now_ms()), plan)
+        yield lambda records: writer.append_records(records.stamped(manager.clock.now_ms()), plan)
         return
-    producer = TransactionalProducer(engine)
+    producer = TransactionalProducer(manager)
     with producer.transaction():
         yield lambda records: producer.append(
-            *partition, records.stamped(engine.clock.now_ms()), plan
+            *partition, records.stamped(manager.clock.now_ms()), plan
         )
 
 

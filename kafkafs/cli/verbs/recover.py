@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kafkafs.storage import TopicPartition
-
 from ..support import failures, output
 from ..support.params import (
     configs_option,
@@ -22,10 +20,8 @@ from ..support.verb import Verb
 from ..support.words import Config
 
 if TYPE_CHECKING:
-    from kafkafs.storage import RecoveryPlan, Selection
+    from kafkafs.storage import RecoveryPlan, Selection, TopicPartition
     from kafkafs.storage.operations.recover import RecoveredPartition
-
-Found = tuple[list["RecoveredPartition"], int]
 
 
 @click.command(
@@ -62,49 +58,33 @@ def command(
     LOG_DIRS are always recovered as a whole; topics and partitions can be named only with
     --dry-run. Truncated data is also reported on stderr. No broker may be running on LOG_DIRS.
     """
+    from kafkafs.storage.operations.recover import Recover, recover, recovered
+
+    from ..support.driver import perform
+
     if selection and not dry_run:
         raise click.UsageError("partitions can only be named with --dry-run")
+    request = Recover(selection, dry_run)
+    found: list[RecoveredPartition] = []
     if dry_run:
-        found, code = _previewed(log_dirs, configs, selection)
+        _warn_of_holders(log_dirs)
+        code = perform(log_dirs, configs, request, recover, found.append)
+        _warn_of_faults(found)
     else:
-        found, code = _recovered(log_dirs, configs)
+        plans: dict[TopicPartition, RecoveryPlan] = {}
+        code = perform(
+            log_dirs,
+            configs,
+            request,
+            lambda engine, *_: recovered(plans, engine),
+            found.append,
+            recovered=plans.__setitem__,
+        )
     if as_json:
         output.json_rows(found)
     else:
         output.binary().writelines(map(output.line, _lines(found)))
     return code
-
-
-def _previewed(
-    log_dirs: tuple[str, ...], configs: tuple[Config, ...], selection: Selection
-) -> Found:
-    from kafkafs.storage.operations.recover import Recover, recover
-
-    from ..support.driver import perform
-
-    _warn_of_holders(log_dirs)
-    found: list[RecoveredPartition] = []
-    code = perform(log_dirs, configs, Recover(selection), recover, found.append)
-    for each in found:
-        for fault in each.faults:
-            failures.warn(f"{each.topic}-{each.partition}: would be truncated: {fault}")
-    return found, code
-
-
-def _recovered(log_dirs: tuple[str, ...], configs: tuple[Config, ...]) -> Found:
-    """Recovers the directories by opening them."""
-    from kafkafs.storage.operations.recover import RecoveredPartition
-
-    from ..support.opening import open_engine, writing
-
-    open_engine(log_dirs, configs).close()  # raises for a wrong path, which writing would create
-    plans: dict[TopicPartition, RecoveryPlan] = {}
-    with writing(log_dirs, configs, recovered=plans.__setitem__) as engine:
-        problems = engine.failures
-        found = [RecoveredPartition.of(key, plan) for key, plan in sorted(plans.items())]
-    for problem in problems:
-        failures.warn(problem)
-    return found, 1 if problems else 0
 
 
 def _warn_of_holders(log_dirs: tuple[str, ...]) -> None:
@@ -116,6 +96,12 @@ def _warn_of_holders(log_dirs: tuple[str, ...]) -> None:
         if pid:
             why = f"process {pid} is writing to it; the preview assumes that it exits now"
             failures.warn(f"{path}: {why}")
+
+
+def _warn_of_faults(found: Iterable[RecoveredPartition]) -> None:
+    for each in found:
+        for fault in each.faults:
+            failures.warn(f"{each.topic}-{each.partition}: would be truncated: {fault}")
 
 
 def _lines(found: Iterable[RecoveredPartition]) -> Iterator[str]:

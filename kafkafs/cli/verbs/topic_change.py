@@ -35,7 +35,15 @@ from ..support.words import Config
 )
 @log_dirs_argument
 @click.argument("topic")
-@click.option("-p", "--partitions", type=int, default=1, show_default=True, metavar="N")
+@click.option(
+    "-p",
+    "--partitions",
+    type=int,
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="Create this many partitions.",
+)
 @topic_config_option("--config", "Set a topic config; repeatable.")
 @click.option("--topic-id", default="", metavar="ID", help="Use this id instead of a new one.")
 @click.option(
