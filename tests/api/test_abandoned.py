@@ -16,7 +16,7 @@ import pytest
 import kafkafs
 from kafkafs import CorruptError
 from kafkafs.storage.log.read import scan as wanted
-from tests.mounted.mounting import wait_until
+from tests.waiting import wait_until
 
 TIMES = 20
 

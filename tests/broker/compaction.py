@@ -28,7 +28,7 @@ from kafkafs.storage.segment.segment import Segment
 from kafkafs.storage.segment.walk import walk_headers
 from tests.broker.driver import Driver, Message
 from tests.broker.kafka import Broker
-from tests.broker.readers import wait_until
+from tests.waiting import wait_until
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 RATIO = "min.cleanable.dirty.ratio"

@@ -17,9 +17,9 @@ from tests.broker.readers import (
     Reader,
     locks,
     mounted,
-    wait_until,
     writable_files,
 )
+from tests.waiting import wait_until
 
 LEVELS = (READ_COMMITTED, READ_UNCOMMITTED)
 

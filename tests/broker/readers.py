@@ -7,8 +7,7 @@ import json
 import os
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +19,7 @@ from kafkafs.storage.log.read.transactions import Isolation
 from kafkafs.storage.log.read.view import View
 from kafkafs.storage.log_dirs.engine import Engine
 from tests.answers import ExpectedRecord
+from tests.waiting import PATIENCE_SECONDS, wait_until
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -51,7 +51,7 @@ def mounted(log_dirs: Sequence[Path], mountpoint: Path, options: str) -> Iterato
         yield daemon.pid
     finally:
         daemon.terminate()
-        status = daemon.wait(30)
+        status = daemon.wait(PATIENCE_SECONDS)
     assert status == 0
     assert not mountpoint.is_mount()
 
@@ -175,11 +175,3 @@ def locks(pid: int) -> list[str]:
     """Returns the file locks that a process holds or waits for, as listed by the kernel."""
     lines = Path("/proc/locks").read_text().splitlines()
     return [line for line in lines if str(pid) in line.split()]
-
-
-def wait_until(what: Callable[[], bool], seconds: float = 30) -> None:
-    """Waits until `what` holds; a broker does most things some time after the request."""
-    give_up = time.monotonic() + seconds
-    while not what():
-        assert time.monotonic() < give_up, f"not within {seconds} s"
-        time.sleep(0.02)

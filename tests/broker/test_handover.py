@@ -32,8 +32,9 @@ from tests.broker.handover import (
     warnings,
 )
 from tests.broker.kafka import OLDER, OLDEST, VERSION, Broker
-from tests.broker.readers import ROOT, EngineReader, wait_until
+from tests.broker.readers import ROOT, EngineReader
 from tests.building import BatchFields, build_batch
+from tests.waiting import wait_until
 
 StartBroker = Callable[..., Broker]
 StartDriver = Callable[[Broker], Driver]

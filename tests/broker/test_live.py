@@ -20,7 +20,8 @@ from kafkafs.storage.log.read.view import View
 from tests.answers import READ_COMMITTED, READ_UNCOMMITTED, ExpectedRecord
 from tests.broker.driver import Driver, Message
 from tests.broker.kafka import Broker
-from tests.broker.readers import EngineReader, Reader, wait_until, without_epoch
+from tests.broker.readers import EngineReader, Reader, without_epoch
+from tests.waiting import wait_until
 
 SMALL_SEGMENTS = {"internal.segment.bytes": "20000", "segment.index.bytes": "8192"}
 COMPACTED = {

@@ -17,7 +17,8 @@ import pytest
 from tests.answers import READ_COMMITTED
 from tests.broker.driver import Driver, Message
 from tests.broker.kafka import Broker
-from tests.broker.readers import MountReader, from_line, wait_until
+from tests.broker.readers import MountReader, from_line
+from tests.waiting import wait_until
 
 SMALL_SEGMENTS = {"internal.segment.bytes": "20000", "segment.index.bytes": "8192"}
 #: The limit that SEMANTICS.md promises for everything that a broker does.

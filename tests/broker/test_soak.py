@@ -25,7 +25,7 @@ from kafkafs.cli.main import cli
 from tests.broker.driver import Driver
 from tests.broker.kafka import Broker
 from tests.broker.readers import mounted
-from tests.mounted.mounting import wait_until
+from tests.waiting import wait_until
 
 SECONDS = float(os.environ.get("KAFKAFS_SOAK_SECONDS", "20"))
 SMALL_SEGMENTS = {"internal.segment.bytes": "100000", "segment.index.bytes": "8192"}

@@ -26,7 +26,7 @@ from tests.broker.handover import (
     warnings,
 )
 from tests.broker.kafka import Broker
-from tests.broker.readers import wait_until
+from tests.waiting import wait_until
 
 SMALL = {"internal.segment.bytes": "5000", "index.interval.bytes": "500", "retention.ms": "-1"}
 TOPICS = {"plain": 1, "transactions": 2, "gone": 2}

@@ -18,7 +18,8 @@ from kafkafs.mount.session.mount_table import Mounted
 from kafkafs.storage.clock import SetClock
 from kafkafs.storage.format.records.record_columns import RecordColumns
 from kafkafs.storage.log_manager import LogManager
-from tests.mounted.mounting import PATIENCE_SECONDS, Mount, mounted
+from tests.mounted.mounting import Mount, mounted
+from tests.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.mounted
 

@@ -12,9 +12,9 @@ import pytest
 
 from kafkafs.storage.log_dirs.engine import Engine
 from kafkafs.storage.log_manager import LogManager
-from tests.mounted.mounting import PATIENCE_SECONDS, wait_until
 from tests.mounted.test_semantics_control import slow_to_clean
 from tests.reading import read
+from tests.waiting import PATIENCE_SECONDS, wait_until
 
 CLEAN = ".kafka_cleanshutdown"
 # Exit status after each signal: 130 as after Ctrl-C, or -N for a process killed by signal N.

@@ -10,7 +10,7 @@ import pytest
 
 from kafkafs.mount.writes.deferred_deletions import AGAIN_SECONDS, SOON_SECONDS, DeferredDeletions
 from kafkafs.storage.format.files.names import TopicPartition
-from tests.mounted.mounting import wait_until
+from tests.waiting import wait_until
 
 _KEYS = [("t", number) for number in range(5)]
 

@@ -22,7 +22,7 @@ from kafkafs.storage.errors import CorruptError
 from kafkafs.storage.log.read.transactions import Isolation
 from kafkafs.storage.log_dirs.engine import Engine
 from tests.mounted.live import LiveLog, value
-from tests.mounted.mounting import wait_until
+from tests.waiting import wait_until
 
 STREAMS = ("values", "keys", "records.jsonl", "records.arrow")
 

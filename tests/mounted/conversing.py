@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.mounted.mounting import wait_until
+from tests.waiting import wait_until
 
 Row = dict[str, Any]
 

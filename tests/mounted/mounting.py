@@ -6,21 +6,16 @@ import json
 import os
 import signal
 import subprocess
-import sys
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 
-T = TypeVar("T")
+from tests import warm_python
+from tests.waiting import PATIENCE_SECONDS, wait_until
+from tests.warm_python import WarmProcess
 
 ROOT = Path(__file__).parent.parent.parent
-#: Far longer than any operation takes; a test that waits this long has failed.
-PATIENCE_SECONDS = 60.0
-#: Enough for what is promised within a second, on a machine that is busy with other things.
-SOON_SECONDS = 10.0
 _SERVE = """
 import functools, json, sys
 from kafkafs.mount.options import parse_options
@@ -40,16 +35,6 @@ mount(sys.argv[1].split(","), sys.argv[2], options, foreground=True, make_engine
 """
 
 
-def wait_until(condition: Callable[[], T], seconds: float = PATIENCE_SECONDS) -> T:
-    """Returns the result of `condition` once it is true. Raises AssertionError if it takes
-    longer."""
-    deadline = time.monotonic() + seconds
-    while not (found := condition()):
-        assert time.monotonic() < deadline, f"not within {seconds} s"
-        time.sleep(0.005)
-    return found
-
-
 def errno_of(call: Callable[..., object], *arguments: object) -> int:
     """Returns the errno that a call fails with, or 0."""
     try:
@@ -64,7 +49,7 @@ class Mount:
     """A mount at `point`. `log` is its daemon's log."""
 
     point: Path
-    daemon: subprocess.Popen[bytes]
+    daemon: WarmProcess
     log: Path
     expects_warnings: bool = False
     expects_errors: bool = False
@@ -108,8 +93,7 @@ def start(
         dirs = ",".join(map(str, log_dirs))
         arguments = [dirs, str(point), options, json.dumps(dict(settings or {}))]
         arguments.append(str(holding or ""))
-        command = [sys.executable, "-c", _SERVE, *arguments]
-        daemon = subprocess.Popen(command, cwd=ROOT, stdout=file, stderr=file)
+        daemon = warm_python.start(_SERVE, arguments, file)
     return Mount(point, daemon, log)
 
 
@@ -146,9 +130,9 @@ def waiting_for(told: Path, script: str, data: Path) -> Iterator[Mount]:
     continue. May return before it is mounted."""
     point, log = told.parent / "mnt", told.parent / "log"
     point.mkdir()
-    command = [sys.executable, "-c", script, str(data), str(point), str(told)]
     with log.open("wb") as file:
-        mount = Mount(point, subprocess.Popen(command, cwd=ROOT, stdout=file, stderr=file), log)
+        arguments = [str(data), str(point), str(told)]
+        mount = Mount(point, warm_python.start(script, arguments, file), log)
     try:
         yield mount
     finally:

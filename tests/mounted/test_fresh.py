@@ -16,7 +16,8 @@ import pytest
 from kafkafs.storage.format.records.record_columns import RecordColumns
 from kafkafs.storage.log_manager import LogManager
 from tests.mounted.conftest import Mounting
-from tests.mounted.mounting import errno_of, wait_until
+from tests.mounted.mounting import errno_of
+from tests.waiting import wait_until
 
 _END = 400
 _EACH = 50

@@ -23,8 +23,9 @@ from tests.building import BatchFields, build_batch
 from tests.logs import write_log_dir, write_partition
 from tests.mounted.conftest import Mounting
 from tests.mounted.live import LiveLog, value
-from tests.mounted.mounting import SOON_SECONDS, Mount, errno_of, wait_until
+from tests.mounted.mounting import Mount, errno_of
 from tests.mounted.promises import promise, promised, quoted
+from tests.waiting import wait_until
 
 CLEAN = "kafka43-clean"
 
@@ -86,17 +87,13 @@ def test_topics_come_and_go(live: LiveLog, mount: Mounting) -> None:
     point = mount(live.directory).point
     assert os.listdir(point / "t") == ["config.properties", "0"]
     (live.directory / "t-1").mkdir()
-    wait_until(
-        lambda: "1" in os.listdir(point / "t") and (point / "t" / "1").is_dir(), SOON_SECONDS
-    )
+    wait_until(lambda: "1" in os.listdir(point / "t") and (point / "t" / "1").is_dir())
     (live.directory / "new-0").mkdir()
-    wait_until(lambda: "new" in os.listdir(point) and (point / "new" / "0").is_dir(), SOON_SECONDS)
+    wait_until(lambda: "new" in os.listdir(point) and (point / "new" / "0").is_dir())
     (live.directory / "new-0").rmdir()
-    wait_until(
-        lambda: "new" not in os.listdir(point) and not (point / "new").exists(), SOON_SECONDS
-    )
+    wait_until(lambda: "new" not in os.listdir(point) and not (point / "new").exists())
     live.delete()
-    wait_until(lambda: not (point / "t" / "0").exists(), SOON_SECONDS)
+    wait_until(lambda: not (point / "t" / "0").exists())
 
 
 @promise(

@@ -20,9 +20,10 @@ import pytest
 from kafkafs.storage.log_dirs.engine import Engine
 from kafkafs.storage.log_manager import LogManager
 from tests.mounted.conftest import Mounting
-from tests.mounted.mounting import clear, errno_of, is_mounted, mounted, sh, start, wait_until
+from tests.mounted.mounting import clear, errno_of, is_mounted, mounted, sh, start
 from tests.mounted.promises import promise
 from tests.reading import Plain, read
+from tests.waiting import wait_until
 
 FOREVER = str((1 << 63) - 1)
 

@@ -19,19 +19,9 @@ from kafkafs.mount.session.mountpoint import MountError, unmount
 from kafkafs.storage.errors import ConfigError
 from tests.mounted.conftest import Mounting
 from tests.mounted.live import LiveLog, value
-from tests.mounted.mounting import (
-    PATIENCE_SECONDS,
-    ROOT,
-    SOON_SECONDS,
-    Mount,
-    clear,
-    errno_of,
-    is_mounted,
-    sh,
-    start,
-    wait_until,
-)
+from tests.mounted.mounting import ROOT, Mount, clear, errno_of, is_mounted, sh, start
 from tests.mounted.promises import promise
+from tests.waiting import PATIENCE_SECONDS, wait_until
 
 #: The directories in which each name belongs to a record.
 RECORD_NAMES = ("offset", "key", "latest")
@@ -142,7 +132,7 @@ def test_removed_records(
         {"segments": lambda: live.delete_before(2), "start": lambda: live.start_at(1)}.get(
             how, lambda: live.replace(0, [1])
         )()
-        wait_until(lambda: not any((offsets / name).exists() for name in names), SOON_SECONDS)
+        wait_until(lambda: not any((offsets / name).exists() for name in names))
         for name in names:
             with pytest.raises(FileNotFoundError):
                 os.stat(name, dir_fd=directory)
@@ -194,7 +184,7 @@ def test_a_topic_made_anew(live: LiveLog, mount: Mounting, inside: bool) -> None
     try:
         live.delete()
         live.create([b"new 0", b"new 1"])
-        wait_until(lambda: not (where / "offset" / "3").exists(), SOON_SECONDS)
+        wait_until(lambda: not (where / "offset" / "3").exists())
         for offset in (0, 1):
             assert (where / "offset" / str(offset)).read_bytes() == b"new %d" % offset
         assert os.listdir(where / "offset") == ["first", "last", "0", "1"]
@@ -216,7 +206,7 @@ def test_a_replaced_segment(live: LiveLog, mount: Mounting) -> None:
     assert batch["position"] > 0
     with shown.open("rb"):
         live.replace(2, [3])
-        wait_until(lambda: shown.read_bytes() == live.log(2).read_bytes() != before, SOON_SECONDS)
+        wait_until(lambda: shown.read_bytes() == live.log(2).read_bytes() != before)
         assert shown.stat().st_size == live.log(2).stat().st_size
     wait_until(
         lambda: json.loads((where / "offset" / "3.json").read_text())["batch"]["position"] == 0, 1.0

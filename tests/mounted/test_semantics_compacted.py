@@ -22,16 +22,9 @@ from tests.building import BatchFields, build_batch
 from tests.logs import TopicSettings, write_log_dir, write_partition
 from tests.mounted.conftest import Mounting
 from tests.mounted.live import TIMESTAMP, LiveLog, value
-from tests.mounted.mounting import (
-    PATIENCE_SECONDS,
-    SOON_SECONDS,
-    Mount,
-    errno_of,
-    sh,
-    wait_until,
-    waiting_for,
-)
+from tests.mounted.mounting import Mount, errno_of, sh, waiting_for
 from tests.mounted.promises import promise
+from tests.waiting import PATIENCE_SECONDS, wait_until
 
 #: Topics compacted by a broker whose result does not depend on the date.
 TIMELESS = sorted(set(answers.topic_configs("compact-before")) - {"cmp-lag", "cmp-delete"})
@@ -415,7 +408,7 @@ def test_changes(live: LiveLog, mount: Mounting) -> None:
             file.write(build_batch(again, BatchFields(base_offset=live.end)))
         live.end += 1
         live.roll()
-        wait_until(lambda: not (compacted / "offset" / "1").exists(), SOON_SECONDS)
+        wait_until(lambda: not (compacted / "offset" / "1").exists())
         assert "1" not in os.listdir(compacted / "offset")
         assert "another" in (compacted / "values").read_text().splitlines()
         assert "value 1" not in (compacted / "values").read_text().splitlines()

@@ -24,8 +24,9 @@ from kafkafs.storage.log_manager import LogManager
 from tests.mounted.conftest import Mounting
 from tests.mounted.conversing import Row, ask, conversation, logged
 from tests.mounted.live import LiveLog
-from tests.mounted.mounting import errno_of, sh, wait_until
+from tests.mounted.mounting import errno_of, sh
 from tests.mounted.promises import promise
+from tests.waiting import wait_until
 
 # A time long ago.
 THEN = 1_700_000_000_000

@@ -16,8 +16,9 @@ import pytest
 from kafkafs.storage.format.records.record_columns import RecordColumns
 from kafkafs.storage.log_manager import LogManager
 from tests.mounted.conftest import Mounting
-from tests.mounted.mounting import ROOT, SOON_SECONDS, Mount, errno_of, wait_until
+from tests.mounted.mounting import ROOT, Mount, errno_of
 from tests.mounted.promises import promise
+from tests.waiting import wait_until
 
 _END = 50
 
@@ -150,7 +151,7 @@ def test_a_topic_that_was_removed_with_all_that_was_in_it(data: Path, point: Pat
 def test_too_late(data: Path, point: Path) -> None:
     os.unlink(point / "brief/0/offset/25")
     assert deleted(point) == ["brief-0@0-25.json"]
-    wait_until(lambda: not deleted(point), SOON_SECONDS)
+    wait_until(lambda: not deleted(point))
     done = kafkafs("undelete", str(data), "brief/0")
     assert (done.returncode, done.stdout) == (1, "")
     assert "cannot be restored" in done.stderr

@@ -21,8 +21,9 @@ from kafkafs.storage.format.files.names import LOG_START_OFFSET_FILE
 from kafkafs.storage.format.records.record_columns import RecordColumns
 from kafkafs.storage.log_manager import LogManager
 from tests.mounted.conftest import Mounting
-from tests.mounted.mounting import SOON_SECONDS, Mount, clear, errno_of, sh, start, wait_until
+from tests.mounted.mounting import Mount, clear, errno_of, sh, start
 from tests.mounted.promises import promise
+from tests.waiting import wait_until
 
 _TIMESTAMP = 1_700_000_000_000
 _SEGMENTS = 5
@@ -376,9 +377,7 @@ def test_open_files(data: Path, partition: Path) -> None:
 )
 def test_durability(data: Path, mounted: Mount, partition: Path) -> None:
     os.unlink(partition / "offset/25")
-    wait_until(
-        lambda: checkpointed(data) == 26 and segments(data) == [20, 40, 60, 80], SOON_SECONDS
-    )
+    wait_until(lambda: checkpointed(data) == 26 and segments(data) == [20, 40, 60, 80])
     for offset, directory in ((44, "offset"), (50, "."), (65, "segments")):
         os.unlink(partition / f"offset/{offset}")
         sh(f"sync {directory}", partition)
@@ -453,7 +452,7 @@ def test_full_disk(small_disk: Path, mount: Mounting) -> None:
     assert errno_of(os.fsync, directory) == errno.ENOSPC
     assert checkpointed(data) == 0
     filler.unlink()
-    wait_until(lambda: checkpointed(data) == 26 and segments(data)[0] == 20, SOON_SECONDS)
+    wait_until(lambda: checkpointed(data) == 26 and segments(data)[0] == 20)
     assert problems() == []
     os.fsync(directory)
     os.close(directory)

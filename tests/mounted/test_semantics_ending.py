@@ -23,18 +23,10 @@ from kafkafs.storage.format.records.record_columns import RecordColumns
 from kafkafs.storage.log_dirs.engine import Engine
 from kafkafs.storage.log_manager import LogManager
 from tests.mounted.conversing import conversation
-from tests.mounted.mounting import (
-    PATIENCE_SECONDS,
-    ROOT,
-    Mount,
-    clear,
-    errno_of,
-    start,
-    wait_until,
-    waiting_for,
-)
+from tests.mounted.mounting import ROOT, Mount, clear, errno_of, start, waiting_for
 from tests.mounted.promises import promise
 from tests.mounted.test_semantics_control import SLOWLY, slow_to_clean
+from tests.waiting import PATIENCE_SECONDS, wait_until
 
 CLEAN = ".kafka_cleanshutdown"
 

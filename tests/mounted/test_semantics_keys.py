@@ -16,8 +16,9 @@ from tests.building import BatchFields, build_batch
 from tests.logs import write_log_dir, write_partition
 from tests.mounted.conftest import Mounting
 from tests.mounted.live import TIMESTAMP, LiveLog, value
-from tests.mounted.mounting import SOON_SECONDS, errno_of, mounted, wait_until
+from tests.mounted.mounting import errno_of, mounted
 from tests.mounted.promises import promise
+from tests.waiting import wait_until
 
 CLEAN = "kafka43-clean"
 
@@ -70,7 +71,7 @@ def test_no_such_key(live: LiveLog, mount: Mounting) -> None:
     append(live, b"key 3", b"again")
     assert (keys / "key 3").read_bytes() == b"again"
     live.delete_before(2)
-    wait_until(lambda: not (keys / "key 0").exists(), SOON_SECONDS)
+    wait_until(lambda: not (keys / "key 0").exists())
 
 
 @promise("The name is never cached: it leads to a record as soon as that is served.")

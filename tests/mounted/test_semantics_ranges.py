@@ -20,8 +20,9 @@ from tests.building import BatchFields, build_batch
 from tests.logs import TopicSettings, write_log_dir, write_partition
 from tests.mounted.conftest import Mounting
 from tests.mounted.live import TIMESTAMP, LiveLog, value
-from tests.mounted.mounting import SOON_SECONDS, errno_of, mounted, wait_until
+from tests.mounted.mounting import errno_of, mounted
 from tests.mounted.promises import promise
+from tests.waiting import wait_until
 
 CLEAN = "kafka43-clean"
 TEXTS = ("values", "keys", "records.jsonl")
@@ -234,17 +235,17 @@ def test_records_that_go(ranges: Path, live: LiveLog) -> None:
     number = path.stat().st_ino
     with path.open("rb", buffering=0) as before:
         live.replace(2, [3])
-        wait_until(lambda: path.stat().st_ino != number, SOON_SECONDS)
+        wait_until(lambda: path.stat().st_ino != number)
         assert path.read_bytes() == lines(0, 1, 3, 4, 5)
         with path.open("rb", buffering=0) as cleaned:
             live.delete_before(2)
-            wait_until(lambda: not path.exists(), SOON_SECONDS)
+            wait_until(lambda: not path.exists())
             assert (ranges / "2-5" / "values").read_bytes() == lines(3, 4, 5)
             assert cleaned.read() == lines(0, 1, 3, 4, 5)
             assert os.fstat(cleaned.fileno()).st_size == len(lines(0, 1, 3, 4, 5))
         assert before.read() == lines(*range(6))
     live.delete()
-    wait_until(lambda: not ranges.exists(), SOON_SECONDS)
+    wait_until(lambda: not ranges.exists())
 
 
 @promise(

@@ -24,8 +24,9 @@ from kafkafs.storage.format.files.properties import parse_properties
 from tests import answers
 from tests.mounted.conftest import Mounting
 from tests.mounted.live import LiveLog, value
-from tests.mounted.mounting import PATIENCE_SECONDS, SOON_SECONDS, errno_of, sh, wait_until
+from tests.mounted.mounting import errno_of, sh
 from tests.mounted.promises import promise
+from tests.waiting import PATIENCE_SECONDS, wait_until
 
 CLEAN = "kafka43-clean"
 STREAMS = ("values", "keys", "records.jsonl", "records.arrow")
@@ -386,7 +387,7 @@ def test_each_record_once(
         live.append(1 + turn % 3)
         if turn % 4 == 3:
             live.roll()
-        wait_until(lambda: follower.data == lines(*range(live.end)), SOON_SECONDS)
+        wait_until(lambda: follower.data == lines(*range(live.end)))
 
 
 @promise(
@@ -453,7 +454,7 @@ def test_deletion_ends_following(
     follower = follow(mount(live.directory).point / "t" / "0" / "follow")
     wait_until(lambda: follower.data == lines(*range(6)))
     live.delete()
-    wait_until(lambda: follower.ended, SOON_SECONDS)
+    wait_until(lambda: follower.ended)
     assert follower.data == lines(*range(6))
 
 

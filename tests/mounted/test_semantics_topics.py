@@ -21,8 +21,9 @@ from kafkafs.storage.log_manager import LogManager
 from tests.building import BatchFields, build_batch
 from tests.mounted.conftest import Mounting
 from tests.mounted.conversing import ask, conversation
-from tests.mounted.mounting import SOON_SECONDS, Mount, errno_of, mounted, sh, wait_until
+from tests.mounted.mounting import Mount, errno_of, mounted, sh
 from tests.mounted.promises import promise
+from tests.waiting import wait_until
 
 _EDITED = "retention.ms=7000\nsegment.bytes=2097152\n"
 
@@ -472,7 +473,7 @@ def test_removed(data: Path, topic: Path) -> None:
     os.unlink(path)
     assert errno_of(os.stat, path) == errno.ENOENT
     assert os.listdir(path.parent) == ["0"]
-    wait_until(path.exists, SOON_SECONDS)
+    wait_until(path.exists)
     assert path.read_text() == before
     os.rename(path, path.with_name("backup~"))
     assert errno_of(os.stat, path) == errno.ENOENT

@@ -19,8 +19,9 @@ from kafkafs.storage.log_manager import LogManager
 from tests.conftest import differences, fingerprint
 from tests.mounted.conftest import Mounting
 from tests.mounted.conversing import ask
-from tests.mounted.mounting import errno_of, wait_until
+from tests.mounted.mounting import errno_of
 from tests.mounted.promises import promise
+from tests.waiting import wait_until
 
 
 @pytest.fixture

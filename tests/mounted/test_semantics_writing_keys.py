@@ -15,9 +15,10 @@ import pytest
 from kafkafs.storage.log_dirs.engine import Engine
 from kafkafs.storage.log_manager import LogManager
 from tests.mounted.conftest import Mounting
-from tests.mounted.mounting import errno_of, mounted, sh, wait_until
+from tests.mounted.mounting import errno_of, mounted, sh
 from tests.mounted.promises import promise
 from tests.reading import read
+from tests.waiting import wait_until
 
 Pair = tuple[bytes | None, bytes | None]
 

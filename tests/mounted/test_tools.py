@@ -18,7 +18,8 @@ import pytest
 from tests import answers
 from tests.mounted.conftest import Mounting
 from tests.mounted.live import LiveLog, value
-from tests.mounted.mounting import PATIENCE_SECONDS, SOON_SECONDS, errno_of, sh, wait_until
+from tests.mounted.mounting import errno_of, sh
+from tests.waiting import PATIENCE_SECONDS, wait_until
 
 CLEAN = "kafka43-clean"
 
@@ -96,6 +97,14 @@ def test_a_shell_in_the_tree(orders: Path) -> None:
 def test_head_leaves_early(orders: Path) -> None:
     assert sh("set +o pipefail; cat values | head -1 | wc -l", orders) == "1\n"
     assert sh("head -c 10 records.arrow | wc -c", orders) == "10\n"
+
+
+def test_head_leaves_the_rest_of_a_followed_log(orders: Path) -> None:
+    """It seeks back to the end of the line that it printed."""
+    first, second = sh("head -n 2 records.jsonl", orders).splitlines()
+    assert sh("head -n 1 follow.jsonl 2>&1", orders) == f"{first}\n"
+    assert sh("(head -n 1; head -n 1) < follow.jsonl 2>&1", orders) == f"{first}\n{second}\n"
+    assert sh("tail -c +3 follow.jsonl | head -n 1", orders) == f"{first[2:]}\n"
 
 
 def test_grep_stops_following(orders: Path) -> None:
@@ -213,9 +222,9 @@ def test_a_log_directory_that_goes_and_comes_back(live: LiveLog, mount: Mounting
     assert record.read_bytes() == value(3)
     moved = live.directory.with_name("moved")
     live.directory.rename(moved)
-    wait_until(lambda: errno_of(os.stat, record) == errno.EIO, SOON_SECONDS)
+    wait_until(lambda: errno_of(os.stat, record) == errno.EIO)
     (line,) = mounted.lines("WARNING")
     assert line.endswith(f"{live.directory}: the directory no longer exists")
     moved.rename(live.directory)
-    wait_until(lambda: errno_of(os.stat, record) == 0, SOON_SECONDS)
+    wait_until(lambda: errno_of(os.stat, record) == 0)
     assert record.read_bytes() == value(3)

@@ -16,8 +16,9 @@ from pathlib import Path
 import pytest
 
 from tests.mounted.live import LiveLog
-from tests.mounted.mounting import Mount, mounted, sh, wait_until
+from tests.mounted.mounting import Mount, mounted, sh
 from tests.mounted.promises import promise
+from tests.waiting import wait_until
 
 PROGRAM_SECONDS = 100.0
 #: Programs that read to the end; they output all of the file {f}. {tmp} is an empty directory.

@@ -13,7 +13,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -22,12 +21,15 @@ from typing import TypeVar
 import pyspark
 
 from tests.readme import ROOT
+from tests.waiting import wait_until
 
 T = TypeVar("T")
 
 SPARK_HOME = Path(pyspark.__file__).parent
-START_SECONDS = 90
+START_SECONDS = 180
 STOP_SECONDS = 60
+#: Far longer than any job takes, or a part of one.
+JOB_SECONDS = 240
 LOOPBACK = "127.0.0.1"
 
 #: Options for fast JVM startup, which matters more here than peak performance.
@@ -66,7 +68,7 @@ class Driver:
     def is_running(self) -> bool:
         return self._process.poll() is None
 
-    def finish(self, seconds: float = 240) -> str:
+    def finish(self, seconds: float = JOB_SECONDS) -> str:
         """Waits for the driver; returns its output. Raises ClusterError on failure or timeout."""
         try:
             status = self._process.wait(seconds)
@@ -106,7 +108,7 @@ class Cluster:
             where = ("--host", f"127.0.0.{2 + number}", "--work-dir", scratch)
             self._start_daemon(f"worker-{number}", *where, *limits, self.master)
         registered = "Registering worker"
-        _found(lambda: log.read_text().count(registered) == self._count or None, log)
+        _found(lambda: log.read_text().count(registered) == self._count, log)
 
     def close(self) -> None:
         """Kills all running processes and waits until they have exited."""
@@ -223,22 +225,12 @@ def has_open(pid: int, suffix: str) -> bool:
     return False
 
 
-def wait_until(is_so: Callable[[], object], otherwise: str, seconds: float = 240) -> None:
-    """Waits until `is_so()` is true. Raises AssertionError after `seconds`."""
-    give_up = time.monotonic() + seconds
-    while not is_so():
-        assert time.monotonic() < give_up, otherwise
-        time.sleep(0.05)
-
-
-def _found(find: Callable[[], T | None], log: Path) -> T:
-    """Returns the result of `find` once it is not None; raises ClusterError on timeout."""
-    give_up = time.monotonic() + START_SECONDS
-    while (found := find()) is None:
-        if time.monotonic() > give_up:
-            raise ClusterError(f"not started after {START_SECONDS} s: {_tail(log)}")
-        time.sleep(0.05)
-    return found
+def _found(find: Callable[[], T], log: Path) -> T:
+    """Returns the result of `find` once it is true. Raises ClusterError on timeout."""
+    try:
+        return wait_until(find, seconds=START_SECONDS)
+    except AssertionError:
+        raise ClusterError(f"not started after {START_SECONDS} s: {_tail(log)}") from None
 
 
 def _read(pid: int, name: str) -> bytes:

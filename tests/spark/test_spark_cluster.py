@@ -27,8 +27,9 @@ from tests.building import BatchFields, build_batch
 from tests.conftest import fingerprint
 from tests.logs import TopicSettings, write_log_dir, write_partition
 from tests.readme import ROOT
-from tests.spark.cluster import Cluster, Driver, has_open, parent, wait_until
+from tests.spark.cluster import JOB_SECONDS, Cluster, Driver, has_open, parent
 from tests.spark.expected import rows_of_kafka
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
@@ -135,7 +136,11 @@ class Held:
 def held(directory: Path, *names: str) -> list[Held]:
     """Returns the attempts `TASK.ATTEMPT` once they all wait."""
     files = [directory / name for name in names]
-    wait_until(lambda: all(file.exists() for file in files), f"not all of {names} in {directory}")
+    wait_until(
+        lambda: all(file.exists() for file in files),
+        f"not all of {names} in {directory}",
+        JOB_SECONDS,
+    )
     return [Held(int(file.read_text())) for file in files]
 
 
@@ -145,7 +150,7 @@ def kill_both(directory: Path, suffix: str) -> None:
     one, other = held(directory, "0.0", "1.0")
     assert one.executor != other.executor
     for attempt in (one, other):
-        wait_until(partial(attempt.has_open, suffix), f"no {suffix} is open")
+        wait_until(partial(attempt.has_open, suffix), f"no {suffix} is open", JOB_SECONDS)
     os.kill(one.has_open(suffix)[0], signal.SIGKILL)
     os.kill(other.executor, signal.SIGKILL)
     (directory / "go").touch()
@@ -156,7 +161,7 @@ def kill_driver(cluster: Cluster, driver: Driver) -> None:
     """Kills the driver; its executors exit, too."""
     assert driver.is_running
     driver.kill()
-    wait_until(lambda: not cluster.executors(), "executors outlive their driver")
+    wait_until(lambda: not cluster.executors(), "executors outlive their driver", JOB_SECONDS)
 
 
 def test_processes_that_are_killed_while_they_read(
@@ -215,7 +220,9 @@ def test_processes_that_are_killed_while_they_write(
     assert [numbers_in(written, partition) for partition in range(2)] == halves
 
     before = fingerprint(written)
-    wait_until(lambda: len(list(written.parent.rglob("*.log.cleaned"))) == 4, "nothing staged")
+    wait_until(
+        lambda: len(list(written.parent.rglob("*.log.cleaned"))) == 4, "nothing staged", JOB_SECONDS
+    )
     kill_driver(cluster, driver)
     assert fingerprint(written) == before
 

@@ -22,7 +22,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from tests.answers import READ_COMMITTED, READ_UNCOMMITTED
 from tests.broker.driver import Driver, Message
 from tests.broker.kafka import Broker
-from tests.broker.readers import wait_until
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.spark
 

@@ -32,9 +32,9 @@ from kafkafs.storage.log_manager import LogManager
 from tests.answers import READ_UNCOMMITTED
 from tests.broker.driver import Driver, Message
 from tests.broker.kafka import Broker
-from tests.broker.readers import wait_until
 from tests.crash.checks import complaints
 from tests.reading import Plain, read
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.spark
 
@@ -286,7 +286,7 @@ def test_killed_workers_and_a_killed_driver_leave_no_trace(
             first = list(staged.glob("*/0-*/t-*/*.timeindex.cleaned"))
             return (scratch / "waiting").exists() and len(first) > 0
 
-        wait_until(is_waiting, 300)
+        wait_until(is_waiting, seconds=300)
     finally:
         os.killpg(driver.pid, signal.SIGKILL)
         driver.wait()

@@ -125,7 +125,7 @@ def test_what_is_in_no_snapshot_and_not_in_the_log_is_told(copy: Path) -> None:
     ]
 
 
-@pytest.mark.timeout(10)
+@pytest.mark.timeout(60)
 def test_a_snapshot_that_cannot_be_read_is_told_and_passed_over(copy: Path) -> None:
     partition = copy / "__cluster_metadata-0"
     os.mkfifo(partition / "00000000000000000009-0000000001.checkpoint")

@@ -69,7 +69,7 @@ def test_short_writes_are_continued(partition: WritableDirFd, limit: int) -> Non
     assert file.read(0, 100) == b"\0\0\0\0\0abcdefghijkl"
 
 
-@pytest.mark.timeout(10)
+@pytest.mark.timeout(60)
 def test_a_disk_that_takes_nothing_is_an_error(partition: WritableDirFd) -> None:
     file = partition.create("f")
     with replaced(ShortWrites(0)), pytest.raises(OSError, match="t-0/f") as caught:
@@ -196,7 +196,7 @@ def test_what_is_not_there_is_an_os_error_with_its_path(
         assert caught.value.filename == str(root / "t-0")
 
 
-@pytest.mark.timeout(10)
+@pytest.mark.timeout(60)
 def test_no_link_is_followed_and_nothing_but_a_file_written(
     root: Path, partition: WritableDirFd, tmp_path: Path
 ) -> None:
