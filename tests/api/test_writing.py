@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import errno
 import shutil
-import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from kafkafs import ProducerRecord
 from kafkafs.storage.io.durable import replaced
 from kafkafs.storage.log_manager import LogManager
 from tests.faults import FailingCalls
+from tests.threads import in_threads
 
 
 @pytest.fixture
@@ -222,11 +223,7 @@ def test_transactions_of_several_threads(directory: kafkafs.WritableLogDirectori
                 for partition in (0, 1):
                     transaction.append("orders", partition, [b"%d" % number])
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(*[partial(work, number) for number in range(4)])
     for partition in directory:
         assert Counter(values(partition)) == dict.fromkeys((b"0", b"1", b"2", b"3"), 10)
 

@@ -22,6 +22,7 @@ from kafkafs.storage.log.read.view import View
 from kafkafs.storage.log_manager import LogManager
 from tests.faults import FailingCalls
 from tests.reading import read
+from tests.threads import repeating
 
 NOW = 1_700_000_000_000
 DAY_MS = 86_400_000
@@ -415,33 +416,22 @@ def test_who_has_it_is_not_disturbed(engine: LogManager) -> None:
 
 def test_appends_and_reads_go_on(engine: LogManager) -> None:
     make(engine, "a", 300)
-    wrong: list[object] = []
-    stop = threading.Event()
-    before = latest(engine, "a")
+    log, before = engine.log("a", 0), latest(engine, "a")
 
-    def read_on() -> None:
-        log = engine.log("a", 0)
-        while not stop.is_set():
-            found = [(each.offset, each.key) for each in read(log.view())]
-            seen = [offset for offset, _ in found]
-            newest = {key: offset for offset, key in found}
-            if seen != sorted(set(seen)) or any(newest.get(k, -1) < at for k, at in before.items()):
-                wrong.append(found)
+    def read_all() -> None:
+        found = [(each.offset, each.key) for each in read(log.view())]
+        seen = [offset for offset, _ in found]
+        newest = {key: offset for offset, key in found}
+        assert seen == sorted(set(seen))
+        assert all(newest.get(key, -1) >= offset for key, offset in before.items())
 
-    def append_on() -> None:
-        while not stop.is_set():
-            append(engine, "a", 5)
-            time.sleep(0.005)
+    def append_more() -> None:
+        append(engine, "a", 5)
+        time.sleep(0.005)
 
-    threads = [threading.Thread(target=each) for each in (read_on, read_on, append_on)]
-    for thread in threads:
-        thread.start()
-    for _ in range(5):
-        clean(engine, "a")
-    stop.set()
-    for thread in threads:
-        thread.join()
-    assert not wrong
+    with repeating(read_all, read_all, append_more):
+        for _ in range(5):
+            clean(engine, "a")
     end = engine.writer("a", 0).end_offset
     assert latest(engine, "a") == {b"k%d" % (n % 5): n for n in range(end - 5, end)}
     assert engine.problems == []

@@ -5,11 +5,11 @@ from __future__ import annotations
 import gzip
 import os
 import struct
-import threading
 import tracemalloc
 import zlib
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 
 import cramjam
 import lz4.block
@@ -24,6 +24,7 @@ from kafkafs.storage.format.layout import Codec
 from kafkafs.storage.format.records.codecs import Scratch, decompress
 from kafkafs.storage.format.records.compress import compress, lz4_frame, snappy
 from tests.batches import MUTATIONS, mutated
+from tests.threads import in_threads
 
 COMPRESSED = (Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD)
 LIMIT = 8 << 20
@@ -298,26 +299,13 @@ def test_garbage_is_bytes_or_an_error(
 
 
 def test_threads_decompress_side_by_side() -> None:
-    failures: list[BaseException] = []
-
     def work(codec: Codec, data: bytes) -> None:
-        try:
-            for _ in range(30):
-                assert opened(codec, compress(codec, data)) == data
-        except BaseException as error:  # reported by the test's own thread
-            failures.append(error)
-            raise
+        for _ in range(30):
+            assert opened(codec, compress(codec, data)) == data
 
-    threads = [
-        threading.Thread(target=work, args=(codec, bytes([n]) * 50_000))
-        for n in range(2)
-        for codec in COMPRESSED
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not failures
+    in_threads(
+        *[partial(work, codec, bytes([n]) * 50_000) for n in range(2) for codec in COMPRESSED]
+    )
 
 
 def test_the_deflate_stream_alone_is_no_gzip() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import resource
-import threading
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -14,6 +13,7 @@ import pytest
 
 from kafkafs.storage.errors import CorruptError, LogDirError, SegmentGone
 from kafkafs.storage.io.disk import DirFd, FileCache, FileType, OpenFile, most_open_files
+from tests.threads import in_threads
 
 
 @pytest.fixture
@@ -107,7 +107,7 @@ def test_what_has_gone_is_gone(directory: DirFd, tmp_path: Path) -> None:
         DirFd(str(tmp_path / "nowhere")).list()
 
 
-@pytest.mark.timeout(10)
+@pytest.mark.timeout(60)
 def test_nothing_but_a_regular_file_is_opened(directory: DirFd, tmp_path: Path) -> None:
     partition = tmp_path / "t-0"
     (partition / "link").symlink_to(partition / "f")
@@ -324,19 +324,11 @@ class TestFileCache:
     def test_many_threads_share_one(self, directory: DirFd, tmp_path: Path) -> None:
         before = open_descriptors(tmp_path)
         cache: FileCache[int, OpenFile] = FileCache(3)
-        wrong: list[bytes] = []
 
         def use() -> None:
             for turn in range(200):
-                data = cache.get(turn % 7, lambda: directory.open("f")).read(0, 2)
-                if data != b"\0\1":
-                    wrong.append(data)
+                assert cache.get(turn % 7, lambda: directory.open("f")).read(0, 2) == b"\0\1"
 
-        threads = [threading.Thread(target=use) for _ in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert not wrong
+        in_threads(*[use] * 4)
         assert len(cache) == 3
         assert open_descriptors(tmp_path) == before + 3

@@ -15,6 +15,7 @@ from kafkafs.storage.format.records.record_columns import RecordColumns
 from kafkafs.storage.log.append.appending import AppendRequest, LogAppendInfo
 from kafkafs.storage.log.append.group_commit import GroupCommit
 from kafkafs.storage.log.append.merging import RecordsRequest
+from tests.threads import in_threads, running
 
 
 def request(number: int = 0) -> AppendRequest:
@@ -108,9 +109,7 @@ def test_one_that_leads_waits_for_as_many_as_there_were() -> None:
         for _ in range(40):
             group.submit(request())
 
-    threads = [started(work) for _ in range(4)]
-    for thread in threads:
-        thread.join()
+    in_threads(*[work] * 4)
     assert sum(sizes) == 160
     assert len(sizes) < 80
 
@@ -119,11 +118,9 @@ def test_one_that_leads_waits_in_vain_only_once() -> None:
     log = Log()
     group = GroupCommit(log.append, waits=True)
     log.hold()
-    threads = [started(lambda: group.submit(request())) for _ in range(4)]
-    until(lambda: waiting(group) == 3)
-    log.may_go.set()
-    for thread in threads:
-        thread.join()
+    with running(*[lambda: group.submit(request())] * 4):
+        until(lambda: waiting(group) == 3)
+        log.may_go.set()
     group.submit(request())
     assert group._expected == 1
     group.submit(request())
@@ -143,19 +140,14 @@ def test_an_error_is_everyones_and_the_next_goes_on() -> None:
 
     group = GroupCommit(append, waits=True)
     log.hold()
-    failed: list[int] = []
 
     def work() -> None:
         with pytest.raises(ArithmeticError):
             group.submit(request())
-        failed.append(1)
 
-    threads = [started(work) for _ in range(4)]
-    until(lambda: waiting(group) == 3)
-    log.may_go.set()
-    for thread in threads:
-        thread.join()
-    assert len(failed) == 4
+    with running(*[work] * 4):
+        until(lambda: waiting(group) == 3)
+        log.may_go.set()
     is_broken = False
     assert group.submit(request()) == LogAppendInfo(0, 0)
 

@@ -7,6 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,7 @@ from kafkafs.storage.log.append import in_flight
 from kafkafs.storage.log.append.appending import LogAppendInfo
 from tests.faults import FailingCalls
 from tests.reading import open_view, read
+from tests.threads import in_threads
 from tests.writing import NOW, batch, config, files, open_log
 
 SIZE = len(batch())
@@ -258,11 +260,7 @@ def test_threads_side_by_side(path: Path, two: None) -> None:
         parts = (columns(b"%d-%d" % (name, n)) for n in range(200))
         found.append(list(writer.append_records_each(parts)))
 
-    threads = [threading.Thread(target=work, args=(name,)) for name in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(*[partial(work, name) for name in range(4)])
     assert sorted(each.first_offset for some in found for each in some) == list(range(800))
     read_ = values(path)
     for name in range(4):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import random
 import shutil
-import threading
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -32,6 +32,7 @@ from tests import reading, writing
 from tests.building import BatchFields, build_batch
 from tests.kernel_forms import in_use, uncompiled
 from tests.reading import UNCOMMITTED
+from tests.threads import running
 
 Value = bytes | None
 Rows = list[tuple[Value, Value]]  # key and value by offset
@@ -326,23 +327,17 @@ def test_threads_ask_while_the_log_grows(tmp_path: Path) -> None:
     writer = writing.open_log(tmp_path / "t-0", writing.config(segment_bytes=4000))
     appended(writer, [(b"%d" % (at % 7), b"v") for at in range(70)])
     log, records = reading.open_log(tmp_path / "t-0"), LatestRecords(40 * SLOT_BYTES)
-    failures: list[object] = []
 
     def ask(key: bytes) -> None:
         last = 62 + int(key)
         for _ in range(60):
             (offset, _), *_ = answered(records, log, [key]).values()
-            if offset < last or offset % 7 != int(key):
-                failures.append((key, last, offset))
+            assert offset >= last
+            assert offset % 7 == int(key)
             last = offset
-            if int(key) == 3 and len(records.live(log)) != 7:
-                failures.append("keys")
+            assert int(key) != 3 or len(records.live(log)) == 7
 
-    threads = [threading.Thread(target=ask, args=(b"%d" % key,)) for key in range(5)]
-    for thread in threads:
-        thread.start()
-    for at in range(70, 700, 7):
-        appended(writer, [(b"%d" % (each % 7), b"v") for each in range(at, at + 7)], together=7)
-    for thread in threads:
-        thread.join()
-    assert failures == []
+    with running(*[partial(ask, b"%d" % key) for key in range(5)]):
+        for at in range(70, 700, 7):
+            rows = [(b"%d" % (each % 7), b"v") for each in range(at, at + 7)]
+            appended(writer, rows, together=7)

@@ -45,6 +45,7 @@ from tests import answers
 from tests.faults import FailingCalls
 from tests.logs import write_log_dir
 from tests.reading import read
+from tests.threads import in_threads, repeating
 
 NOW = 1_700_000_000_000
 DAY_MS = 86_400_000
@@ -478,16 +479,12 @@ def test_deleting_an_unchanged_topic_races_with_appends(engine: LogManager) -> N
 
 def test_checkpoints_never_tell_a_new_topic_of_an_old_one(engine: LogManager) -> None:
     """This includes checkpoints that another thread writes during deletion and re-creation."""
-    ended = threading.Event()
 
-    def checkpoint_without_pause() -> None:
-        while not ended.is_set():
-            for task in ("start-offsets", "recovery-points", "high-watermarks"):
-                engine.run(task)
+    def checkpoint() -> None:
+        for task in ("start-offsets", "recovery-points", "high-watermarks"):
+            engine.run(task)
 
-    thread = threading.Thread(target=checkpoint_without_pause)
-    thread.start()
-    try:
+    with repeating(checkpoint):
         for _ in range(25):
             engine.create_topic("again")
             writer = engine.writer("again", 0)
@@ -495,9 +492,6 @@ def test_checkpoints_never_tell_a_new_topic_of_an_old_one(engine: LogManager) ->
             assert append(engine, "again", b"x") == 0
             writer.delete_records(1)
             engine.delete_topic("again")
-    finally:
-        ended.set()
-        thread.join()
 
 
 def test_what_a_deleted_topic_left_stays_at_the_next_start(root: Path) -> None:
@@ -931,17 +925,13 @@ def test_a_task_that_is_paused(root: Path) -> None:
 def test_many_threads_at_once(root: Path) -> None:
     """With appends, topics created and deleted, configs and tasks, nothing is lost or hangs."""
     settings = {"log.initial.task.delay.ms": "0", "log.retention.check.interval.ms": "1"}
-    failures: list[BaseException] = []
 
-    def trying(work: Callable[[int], object]) -> threading.Thread:
+    def forty_times(work: Callable[[int], object]) -> Callable[[], None]:
         def run() -> None:
-            try:
-                for number in range(40):
-                    work(number)
-            except BaseException as error:  # noqa: BLE001  looked at below
-                failures.append(error)
+            for number in range(40):
+                work(number)
 
-        return threading.Thread(target=run)
+        return run
 
     with LogManager(str(root), settings) as engine:
         engine.create_topic("kept", 3)
@@ -956,16 +946,11 @@ def test_many_threads_at_once(root: Path) -> None:
         def append_to(partition: int) -> Callable[[int], object]:
             return lambda number: append(engine, "kept", b"%d" % number, partition=partition)
 
-        threads = [
-            *[trying(append_to(partition)) for partition in (0, 1, 2, 0, 1)],
-            trying(change),
-            trying(lambda _: [engine.run(task) for task in engine.task_names]),
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    assert failures == []
+        in_threads(
+            *[forty_times(append_to(partition)) for partition in (0, 1, 2, 0, 1)],
+            forty_times(change),
+            forty_times(lambda _: [engine.run(task) for task in engine.task_names]),
+        )
     again = Engine(str(root))
     assert [len(values(again, "kept", number)) for number in range(3)] == [80, 80, 40]
     assert list(again.topics()) == ["kept"]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -19,6 +19,7 @@ from kafkafs.storage.format.records.validate import ValidationRules
 from kafkafs.storage.log.append.appending import AppendRequest, LogAppendInfo
 from kafkafs.storage.log.append.merging import MergedRequest, RecordsRequest, may_merge, merge
 from tests.reading import open_view, read
+from tests.threads import in_threads
 from tests.writing import NOW, open_log
 
 RULES = ValidationRules()
@@ -118,11 +119,7 @@ def test_threads_find_their_records_where_they_were_told(tmp_path: Path, is_dura
             assert not is_durable or log.recovery_point > done.last_offset
             told.update(zip(range(done.first_offset, done.last_offset + 1), values, strict=True))
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(*[partial(work, number) for number in range(8)])
     assert sorted(told) == list(range(log.end_offset))
     log.close()
     found = [record.value for record in read(open_view(path))]

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import threading
 import time
+from functools import partial
 
 from kafkafs.storage.concurrency.shared_work import SingleFlight
+from tests.threads import in_threads
 
 
 def test_those_that_wait_are_served_by_one_of_them() -> None:
@@ -13,7 +15,7 @@ def test_those_that_wait_are_served_by_one_of_them() -> None:
     done = [0]
     asked = [0]
     worked: list[int] = []
-    begun = threading.Barrier(11)
+    begun = threading.Barrier(10)
 
     def work(number: int) -> None:
         begun.wait()
@@ -26,12 +28,7 @@ def test_those_that_wait_are_served_by_one_of_them() -> None:
                 worked.append(number)
         assert done[0] >= number
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(1, 11)]
-    for thread in threads:
-        thread.start()
-    begun.wait()
-    for thread in threads:
-        thread.join()
+    in_threads(*[partial(work, number) for number in range(1, 11)])
     assert 1 <= len(worked) <= 3
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import struct
-import threading
 import time
 import tracemalloc
 from collections.abc import Callable, Sequence
@@ -48,6 +47,7 @@ from tests.reading import (
     scan,
     written,
 )
+from tests.threads import in_threads
 
 Part = tuple[bytes, list[SimpleRecord]]
 
@@ -600,22 +600,12 @@ def test_many_readers_of_one_view_do_not_disturb_each_other(tmp_path: Path) -> N
     parts = [part(base, 10, codecs[base // 10 % 5]) for base in range(0, 1000, 10)]
     records = write(tmp_path / "p-0", parts, 4000)
     view = open_view(tmp_path / "p-0", limits=ReadLimits(open_files=4, cache_bytes=2000))
-    failures: list[BaseException] = []
 
     def work() -> None:
-        try:
-            for _ in range(4 if COMPILED else 1):
-                check(view, records)
-        except BaseException as error:  # reported by the test's own thread
-            failures.append(error)
-            raise
+        for _ in range(4 if COMPILED else 1):
+            check(view, records)
 
-    threads = [threading.Thread(target=work) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not failures
+    in_threads(*[work] * 8)
 
 
 def test_scans_side_by_side_in_one_thread_have_buffers_of_their_own(directory: Path) -> None:

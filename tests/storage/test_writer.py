@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import struct
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,7 @@ from kafkafs.storage.log.append.writer import LogWriter
 from kafkafs.storage.log.delete.retention import Rule
 from tests.building import MessageFields, build_messages
 from tests.reading import COMMITTED, open_view, read
+from tests.threads import in_threads, repeating
 from tests.writing import NOW, batch, config, files, open_log
 
 SIZE = len(batch())
@@ -245,14 +246,6 @@ class CountingCalls(Calls):
         return super().pwritev(fd, buffers, position)
 
 
-def in_threads(count: int, work: Callable[[int], None]) -> None:
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(count)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-
-
 def test_threads_share_fsyncs_and_each_gets_offsets_of_its_own(path: Path) -> None:
     writer = open_log(path, config(segment_bytes=50 * SIZE), SetClock(NOW))
     got: list[tuple[int, bytes]] = []
@@ -266,7 +259,7 @@ def test_threads_share_fsyncs_and_each_gets_offsets_of_its_own(path: Path) -> No
             got.append((appended.first_offset, value))
 
     with replaced(calls):
-        in_threads(8, work)
+        in_threads(*[partial(work, number) for number in range(8)])
     assert calls.fsyncs < 100
     assert sorted(got) == [(record.offset, record.value) for record in read(open_view(path))]
     assert [offset for offset, _ in sorted(got)] == list(range(160))
@@ -288,7 +281,7 @@ def test_appends_that_wait_are_written_together(path: Path) -> None:
             )
 
     with replaced(calls):
-        in_threads(10, work)
+        in_threads(*[partial(work, number) for number in range(10)])
     assert calls.writes < 70
     assert offsets(path) == list(range(100))
     assert {state.last_sequence for state in writer.producers.states()} == {9}
@@ -308,7 +301,7 @@ def test_an_append_that_is_refused_does_not_harm_those_beside_it(path: Path) -> 
             except OutOfOrderSequence:
                 refused.append(number)
 
-    in_threads(6, work)
+    in_threads(*[partial(work, number) for number in range(6)])
     assert sorted(refused) == [1] * 6 + [3] * 6 + [5] * 6
     assert offsets(path) == list(range(102))
     assert writer.end_offset == 102
@@ -322,9 +315,7 @@ def test_everything_at_once(path: Path) -> None:
         clock,
     )
     got: dict[int, bytes] = {}
-    is_over = threading.Event()
     seen: list[int] = []
-    problems: list[BaseException] = []
 
     def append(number: int) -> None:
         for n in range(60):
@@ -332,17 +323,6 @@ def test_everything_at_once(path: Path) -> None:
             durable = n % 3 == 0
             appended = writer.append(batch(value=value, size=60), durable=durable)
             got[appended.first_offset] = value + bytes(60)
-
-    def until_over(call: Callable[[], object]) -> Callable[[], None]:
-        def work() -> None:
-            try:
-                while not is_over.is_set():
-                    call()
-            except BaseException as error:
-                problems.append(error)
-                raise
-
-        return work
 
     def look() -> None:
         try:
@@ -352,15 +332,8 @@ def test_everything_at_once(path: Path) -> None:
         assert [record.offset for record in records] == sorted({r.offset for r in records})
         seen.append(len(records))
 
-    calls = (writer.retain, writer.remove_deleted, writer.flush, writer.roll, look)
-    others = [threading.Thread(target=until_over(call)) for call in calls]
-    for other in others:
-        other.start()
-    in_threads(6, append)
-    is_over.set()
-    for other in others:
-        other.join()
-    assert not problems
+    with repeating(writer.retain, writer.remove_deleted, writer.flush, writer.roll, look):
+        in_threads(*[partial(append, number) for number in range(6)])
     assert sorted(got) == list(range(360))
     start = writer.start_offset
     kept = [(offset, value) for offset, value in sorted(got.items()) if offset >= start]
