@@ -339,5 +339,5 @@ def test_threads_ask_while_the_log_grows(tmp_path: Path) -> None:
 
     with running(*[partial(ask, b"%d" % key) for key in range(5)]):
         for at in range(70, 700, 7):
-            rows = [(b"%d" % (each % 7), b"v") for each in range(at, at + 7)]
+            rows: Rows = [(b"%d" % (each % 7), b"v") for each in range(at, at + 7)]
             appended(writer, rows, together=7)
