@@ -18,7 +18,8 @@ from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
+from tests.unchanged import ROOT, Proof
+
 KERNELS = "kafkafs/storage/format/kernels"
 LAYERS = ("storage", "mount", "kafkafs")
 #: Imported by the kernels and compiled away: only KAFKAFS_KERNELS=python needs the package.
@@ -81,8 +82,21 @@ def test_the_changelog_knows_this_version() -> None:
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def built(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Path]:
     """A directory with the sdist of this tree, and the wheel that was built from that sdist."""
+    kernels = (ROOT / "storage").rglob("kernels/*.py")
+    proof = Proof("wheel", [ROOT / "setup.py", ROOT / "pyproject.toml", *kernels], sources())
+    proof.skip_if_known()
+    failed = request.session.testsfailed
+    yield build(tmp_path_factory)
+    if request.session.testsfailed == failed:
+        proof.note()
+
+
+def build(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Builds the sdist and the wheel; returns their directory."""
     tree = tmp_path_factory.mktemp("packaging") / "tree"
     leftovers = shutil.ignore_patterns(
         ".*", "build", "dist", "data", "*.so", "*.egg-info", "__pycache__"
@@ -164,5 +178,6 @@ def sources() -> set[str]:
 
 
 def is_kernel(name: str) -> bool:
-    """Returns whether this file of a wheel is the source of a kernel."""
-    return name.startswith(KERNELS) and name.endswith(".py") and not name.endswith("__init__.py")
+    """Returns whether this file of a wheel is the source of a kernel; those with a leading
+    underscore are pasted into others."""
+    return name.startswith(KERNELS) and name.endswith(".py") and "/_" not in name

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from ..errors import CorruptError, SegmentGone
 from ..format.files.names import FileKind
-from ..format.kernels import fates as kernel
+from ..format.kernels import retention as kernel
 from ..format.layout import (
     CONTROL_MASK,
     DELETE_HORIZON_MASK,
@@ -219,7 +219,7 @@ class RecordFilter:
         retentions, keep = np.empty((2, rows), dtype=np.uint8)
         tombstones = np.empty(len(table), dtype=np.uint8)
         counted = np.zeros(len(RecordRetention), dtype=np.int64)
-        kernel.judge_records(
+        kernel.filter_records(
             columns.spans, columns.offsets, self._newest.of(columns), columns.first_row,
             retention.rules[batches], self._newest.latest_offset,
             retentions, keep, tombstones, counted,
@@ -259,11 +259,11 @@ class RecordFilter:
         unread[is_deleted] = np.where(
             control[is_deleted], RecordRetention.MARKER, RecordRetention.ABORTED
         )
-        rules = np.full(len(table), kernel.NEWEST_STAY, dtype=np.int8)
-        rules[expired] = kernel.TOMBSTONES_GO
+        rules = np.full(len(table), kernel.RETAIN_NEWEST, dtype=np.int8)
+        rules[expired] = kernel.DISCARD_TOMBSTONES
         if chunk.segment.mtime_ns // 1_000_000 <= self._legacy_horizon_ms:
-            rules[table.column(b.MAGIC) < 2] = kernel.TOMBSTONES_GO
-        rules[control] = kernel.ALL_STAY
+            rules[table.column(b.MAGIC) < 2] = kernel.DISCARD_TOMBSTONES
+        rules[control] = kernel.RETAIN_ALL
         actions = np.where(is_deleted, np.int8(DROP), np.int8(KEEP))
         is_last = self._producers.last_batches(table, control)
         is_last |= table.column(b.LAST_OFFSET) == self._last_offset

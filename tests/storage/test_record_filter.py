@@ -46,7 +46,7 @@ Row = tuple[int, int, int, int]  # sizes of key and value, offset, newest offset
 NOW = 1_700_000_000_000
 RETENTION = 1000
 BOTH = pytest.mark.parametrize(
-    "kernel", [in_use("fates"), uncompiled("fates")], ids=["in use", "uncompiled"]
+    "kernel", [in_use("retention"), uncompiled("retention")], ids=["in use", "uncompiled"]
 )
 
 
@@ -77,14 +77,14 @@ def test_the_kernel_follows_the_rules(
     arrays = kernel_arrays(rows, [len(rows) for _, rows in batches])
     rules = np.array([rule for rule, _ in batches], dtype=np.int8)
     latest = other[2]
-    fates, keep = np.full((2, len(rows)), 9, dtype=np.uint8)
+    retentions, keep = np.full((2, len(rows)), 9, dtype=np.uint8)
     tombstones = np.full(len(batches), 9, dtype=np.uint8)
     counts = np.zeros(len(RecordRetention), dtype=np.int64)
-    kernel.judge_records(*arrays.values(), rules, latest, fates, keep, tombstones, counts)
+    kernel.filter_records(*arrays.values(), rules, latest, retentions, keep, tombstones, counts)
 
-    def fate(rule: int, row: Row) -> RecordRetention:
+    def retention(rule: int, row: Row) -> RecordRetention:
         key, value, offset, newest = row
-        if rule == kernel.ALL_STAY or offset > latest:
+        if rule == kernel.RETAIN_ALL or offset > latest:
             return RecordRetention.KEPT
         if key < 0:
             return RecordRetention.KEYLESS
@@ -92,13 +92,15 @@ def test_the_kernel_follows_the_rules(
             return RecordRetention.SUPERSEDED
         return (
             RecordRetention.TOMBSTONE
-            if value < 0 and rule == kernel.TOMBSTONES_GO
+            if value < 0 and rule == kernel.DISCARD_TOMBSTONES
             else RecordRetention.KEPT
         )
 
-    wanted = [[fate(rule, row) for row in rows] for rule, rows in batches]
-    assert fates.tolist() == list(chain(*wanted))
-    assert counts.tolist() == [list(chain(*wanted)).count(fate) for fate in RecordRetention]
+    wanted = [[retention(rule, row) for row in rows] for rule, rows in batches]
+    assert retentions.tolist() == list(chain(*wanted))
+    assert counts.tolist() == [
+        list(chain(*wanted)).count(retention) for retention in RecordRetention
+    ]
     assert keep.tolist() == [int(each == RecordRetention.KEPT) for each in chain(*wanted)]
     assert tombstones.tolist() == [
         int(
@@ -128,11 +130,11 @@ def test_arrays_that_do_not_fit_together_are_refused(
     kernel: ModuleType, name: str, value: np.ndarray
 ) -> None:
     arrays = kernel_arrays([(1, 1, 0, 0), (1, 1, 1, 1)], [1, 1]) | {name: value}
-    fates, keep = np.zeros((2, 2), dtype=np.uint8)
+    retentions, keep = np.zeros((2, 2), dtype=np.uint8)
     rules, tombstones = np.ones(2, dtype=np.int8), np.zeros(2, dtype=np.uint8)
     counts = np.zeros(len(RecordRetention), dtype=np.int64)
     with pytest.raises(ValueError, match=r"columns|rules"):
-        kernel.judge_records(*arrays.values(), rules, 9, fates, keep, tombstones, counts)
+        kernel.filter_records(*arrays.values(), rules, 9, retentions, keep, tombstones, counts)
 
 
 # -- the filter -----------------------------------------------------------------------------------
@@ -189,8 +191,8 @@ def filter_log(
 
 def add(found: Found, filtered: FilterResult) -> None:
     counts = filtered.counts()
-    for fate in RecordRetention:
-        found.counts[fate] += int(counts[fate])
+    for retention in RecordRetention:
+        found.counts[retention] += int(counts[retention])
     found.aborted.extend(filtered.aborted)
     columns = filtered.columns
     assert columns.first_row[-1] == len(columns) == len(filtered.keep)
@@ -201,13 +203,15 @@ def add(found: Found, filtered: FilterResult) -> None:
         assert all(header.base_offset <= o <= header.last_offset for o in offsets) or (
             header.magic < 2
         )
-        fates = [RecordRetention(fate) for fate in filtered.retentions[rows].tolist()]
+        retentions = [
+            RecordRetention(retention) for retention in filtered.retentions[rows].tolist()
+        ]
         unread = RecordRetention(int(filtered.batch_retentions[number]))
         if unread is not RecordRetention.KEPT:
-            assert not fates
-            fates = [unread] * header.record_count
+            assert not retentions
+            retentions = [unread] * header.record_count
         horizon = int(filtered.horizons[number])
-        found.batches.append(Batch(int(filtered.actions[number]), horizon, fates))
+        found.batches.append(Batch(int(filtered.actions[number]), horizon, retentions))
 
 
 Open = Callable[..., View]
@@ -274,10 +278,10 @@ def test_a_tombstone_gets_its_horizon_and_goes_when_that_has_come(log: Open) -> 
     assert filter_log(log(data(0, *records)), newest).batches == [
         Batch(KEEP, NOW + RETENTION, [K, K, S])
     ]
-    for horizon, fate in ((NOW + 1, K), (NOW, RecordRetention.TOMBSTONE)):
+    for horizon, retention in ((NOW + 1, K), (NOW, RecordRetention.TOMBSTONE)):
         view = log(data(0, *records, delete_horizon_ms=horizon))
         # The batch already has a horizon and gets no other.
-        assert filter_log(view, newest).batches == [Batch(KEEP, -1, [fate, K, S])]
+        assert filter_log(view, newest).batches == [Batch(KEEP, -1, [retention, K, S])]
 
 
 def test_a_tombstone_that_is_superseded_sets_no_horizon(log: Open) -> None:
@@ -421,9 +425,12 @@ def test_tombstones_of_old_formats_go_by_the_age_of_their_segment(log: Open, cod
     records = [SimpleRecord(NOW, b"a", None), SimpleRecord(NOW, b"b", b"v")]
     view = log(build_messages(records, MessageFields(1, 0, codec)))
     mtime_ms = view.segments[0].mtime_ns // 1_000_000
-    for horizon, fate in ((mtime_ms - 1, K), (mtime_ms, RecordRetention.TOMBSTONE)):
+    for horizon, retention in ((mtime_ms - 1, K), (mtime_ms, RecordRetention.TOMBSTONE)):
         found = filter_log(view, {b"a": 0, b"b": 1}, legacy_horizon_ms=horizon)
-        assert [fate for batch in found.batches for fate in batch.retentions] == [fate, K]
+        assert [each for batch in found.batches for each in batch.retentions] == [
+            retention,
+            K,
+        ]
         assert {batch.horizon for batch in found.batches} == {-1}
 
 

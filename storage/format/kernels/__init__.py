@@ -4,18 +4,19 @@ Each module here is one source in Cython's pure-Python mode. ``KAFKAFS_KERNELS=p
 uncompiled, which is slow; any other value requires the compiled form, so that nobody measures or
 deploys the slow one by accident.
 
-Code that two kernels need is duplicated in both: C functions can be shared only through .pxd files,
-which cannot run uncompiled, and calls from one module into another are not inlined.
+Functions that several kernels need are in ``_primitives`` and ``_text``, which are no kernels: they
+run uncompiled only. Before a kernel is compiled, setup.py replaces its imports of them with their
+source, since Cython inlines no function of another module, except from .pxd files, which cannot run
+uncompiled.
 """
 
 from __future__ import annotations
 
 import functools
-import importlib.machinery
 import importlib.util
 import os
-import sys
 from collections.abc import Callable
+from importlib.machinery import EXTENSION_SUFFIXES, ExtensionFileLoader, SourceFileLoader
 from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
@@ -23,31 +24,27 @@ from typing import Any
 COMPILED = os.environ.get("KAFKAFS_KERNELS", "c") != "python"
 
 
-def _load(name: str) -> ModuleType:
+def load(name: str, compiled: bool = COMPILED) -> ModuleType:
+    """Returns a new module with the kernel. Raises ImportError if it is not compiled, but should
+    be."""
     full_name = f"{__name__}.{name}"
     folder = Path(__file__).parent
-    if COMPILED:
-        for suffix in importlib.machinery.EXTENSION_SUFFIXES:
-            path = folder / f"{name}{suffix}"
-            if path.exists():
-                loader = importlib.machinery.ExtensionFileLoader(full_name, str(path))
-                return _execute(full_name, loader)
-        raise ImportError(
-            f"{folder}/{name}: not compiled: install kafkafs with pip, or install Cython and "
-            "set KAFKAFS_KERNELS=python to run uncompiled (slow)"
-        )
-    source = importlib.machinery.SourceFileLoader(full_name, str(folder / f"{name}.py"))
-    return _with_memoryviews(_execute(full_name, source))
+    if not compiled:
+        return _with_memoryviews(_execute(SourceFileLoader(full_name, f"{folder}/{name}.py")))
+    for suffix in EXTENSION_SUFFIXES:
+        path = folder / f"{name}{suffix}"
+        if path.exists():
+            return _execute(ExtensionFileLoader(full_name, str(path)))
+    raise ImportError(
+        f"{folder}/{name}: not compiled: install kafkafs with pip, or install Cython and "
+        "set KAFKAFS_KERNELS=python to run uncompiled (slow)"
+    )
 
 
-def _execute(
-    full_name: str,
-    loader: importlib.machinery.SourceFileLoader | importlib.machinery.ExtensionFileLoader,
-) -> ModuleType:
-    spec = importlib.util.spec_from_loader(full_name, loader)
+def _execute(loader: SourceFileLoader | ExtensionFileLoader) -> ModuleType:
+    spec = importlib.util.spec_from_loader(loader.name, loader)
     assert spec is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules[full_name] = module
     loader.exec_module(module)
     return module
 
@@ -56,7 +53,8 @@ def _with_memoryviews(module: ModuleType) -> ModuleType:
     """Makes an uncompiled kernel see the arguments that the compiled one sees: memoryviews of
     plain integers, not numpy's (which overflow) and not bytes (which have no shape)."""
     for name, function in list(vars(module).items()):
-        if isinstance(function, FunctionType) and not name.startswith("_"):
+        is_own = isinstance(function, FunctionType) and function.__module__ == module.__name__
+        if is_own and not name.startswith("_"):
             setattr(module, name, _viewing(function))
     return module
 
@@ -75,18 +73,19 @@ def _view(argument: Any) -> Any:
     return memoryview(argument)
 
 
-headers = _load("headers")
-records = _load("records")
-legacy = _load("legacy")
-render = _load("render")
-gather = _load("gather")
-encode = _load("encode")
-validate = _load("validate")
-index = _load("index")
-search = _load("search")
-rewrite = _load("rewrite")
-offset_map = _load("offset_map")
-keys = _load("keys")
-fates = _load("fates")
-checksums = _load("checksums")
-json_input = _load("json_input")
+headers = load("headers")
+records = load("records")
+legacy = load("legacy")
+render = load("render")
+gather = load("gather")
+encode = load("encode")
+validate = load("validate")
+index = load("index")
+search = load("search")
+rewrite = load("rewrite")
+offset_map = load("offset_map")
+keys = load("keys")
+murmur2 = load("murmur2")
+retention = load("retention")
+checksums = load("checksums")
+json_input = load("json_input")

@@ -1,5 +1,3 @@
-# cython: language_level=3, boundscheck=False, wraparound=False
-# cython: initializedcheck=False, cdivision=True
 """Computes the CRC-32C that consecutive batches must have together, from the CRCs in their headers.
 
 One call of the checksum library then verifies all of them: it is faster on longer inputs, and lets

@@ -1,6 +1,3 @@
-# cython: language_level=3, boundscheck=False, wraparound=False
-# cython: initializedcheck=False, cdivision=True
-# distutils: extra_compile_args = -fno-builtin-memcpy
 """Encodes columns of records into batches of magic 2, except for their checksums.
 
 One call writes many batches. Bounds: before any byte of a record is written, its spans are checked
@@ -11,8 +8,7 @@ from __future__ import annotations
 
 import cython
 
-if cython.compiled:
-    from cython.cimports.libc.string import memcpy
+from ._primitives import copy, minus, put_int, put_sized, put_varint, sized, varint_size
 
 # Why encoding ended; all codes but the first concern a single record.
 DONE = 0
@@ -20,126 +16,6 @@ BAD_SPAN = 1  # a key, value or header lies outside its buffer
 NO_ROOM = 2  # ``out`` or ``table`` is too small
 NEGATIVE_TIMESTAMP = 3  # other than -1, which means no timestamp
 TOO_LARGE = 4  # its batch's length would not fit in an int32
-
-
-@cython.cfunc
-@cython.inline
-@cython.nogil
-@cython.exceptval(check=False)
-def _zigzag(value: cython.longlong) -> cython.ulonglong:
-    """Maps 0, -1, 1, -2 … to 0, 1, 2, 3 …, without shifting a negative number."""
-    if value < 0:
-        return 2 * cython.cast(cython.ulonglong, -(value + 1)) + 1
-    return 2 * cython.cast(cython.ulonglong, value)
-
-
-@cython.cfunc
-@cython.inline
-@cython.nogil
-@cython.exceptval(check=False)
-def _minus(timestamp: cython.longlong, base: cython.longlong) -> cython.longlong:
-    """Returns the difference as Java computes it: it wraps around and is never undefined."""
-    if cython.compiled:
-        return cython.cast(
-            cython.longlong,
-            cython.cast(cython.ulonglong, timestamp) - cython.cast(cython.ulonglong, base),
-        )
-    return ((timestamp - base + (1 << 63)) & ((1 << 64) - 1)) - (1 << 63)
-
-
-@cython.cfunc
-@cython.inline
-@cython.nogil
-@cython.exceptval(check=False)
-def _varint_size(value: cython.longlong) -> cython.longlong:
-    raw: cython.ulonglong = _zigzag(value)
-    size: cython.longlong = 1
-    while raw >= 128:
-        raw >>= 7
-        size += 1
-    return size
-
-
-@cython.cfunc
-@cython.inline
-@cython.nogil
-@cython.exceptval(check=False)
-def _put_varint(
-    out: cython.uchar[::1], at: cython.Py_ssize_t, value: cython.longlong
-) -> cython.Py_ssize_t:
-    """Writes the number at ``at`` and returns the position after it."""
-    raw: cython.ulonglong = _zigzag(value)
-    while raw >= 128:
-        out[at] = cython.cast(cython.uchar, (raw & 0x7F) | 0x80)
-        raw >>= 7
-        at += 1
-    out[at] = cython.cast(cython.uchar, raw)
-    return at + 1
-
-
-@cython.cfunc
-@cython.inline
-@cython.nogil
-@cython.exceptval(check=False)
-def _put_int(
-    out: cython.uchar[::1], at: cython.Py_ssize_t, value: cython.longlong, size: cython.int
-) -> cython.void:
-    """Writes the ``size`` low bytes of the number in big-endian order."""
-    i: cython.int
-    for i in range(size):
-        out[at + i] = cython.cast(cython.uchar, (value >> (8 * (size - 1 - i))) & 0xFF)
-
-
-@cython.cfunc
-@cython.inline
-@cython.nogil
-@cython.exceptval(check=False)
-def _copy(
-    out: cython.uchar[::1],
-    at: cython.Py_ssize_t,
-    data: cython.const[cython.uchar][::1],
-    start: cython.Py_ssize_t,
-    size: cython.Py_ssize_t,
-) -> cython.void:
-    if size > 0:
-        if cython.compiled:
-            memcpy(cython.address(out[at]), cython.address(data[start]), size)
-        else:
-            out[at : at + size] = data[start : start + size]
-
-
-@cython.cfunc
-@cython.inline
-@cython.nogil
-@cython.exceptval(check=False)
-def _sized(
-    data: cython.const[cython.uchar][::1], start: cython.longlong, size: cython.longlong
-) -> cython.longlong:
-    """Returns the encoded size of length-prefixed bytes, of which size -1 is null; -1 if they lie
-    outside ``data``."""
-    if size < 0:
-        return 1
-    if start < 0 or start > data.shape[0] or size > data.shape[0] - start:
-        return -1
-    return _varint_size(size) + size
-
-
-@cython.cfunc
-@cython.inline
-@cython.nogil
-@cython.exceptval(check=False)
-def _put_sized(
-    out: cython.uchar[::1],
-    at: cython.Py_ssize_t,
-    data: cython.const[cython.uchar][::1],
-    start: cython.longlong,
-    size: cython.longlong,
-) -> cython.Py_ssize_t:
-    if size < 0:
-        return _put_varint(out, at, -1)
-    at = _put_varint(out, at, size)
-    _copy(out, at, data, start, size)
-    return at + size
 
 
 @cython.cfunc
@@ -159,10 +35,10 @@ def _headers_size(
     row: cython.longlong
     if low < 0 or high < low or high > spans.shape[0]:
         return -1
-    total = _varint_size(high - low)
+    total = varint_size(high - low)
     for row in range(low, high):
-        name = _sized(data, spans[row, 0], spans[row, 1])
-        value = _sized(data, spans[row, 2], spans[row, 3])
+        name = sized(data, spans[row, 0], spans[row, 1])
+        value = sized(data, spans[row, 2], spans[row, 3])
         if spans[row, 1] < 0 or name < 0 or value < 0:
             return -1
         total += name + value
@@ -181,10 +57,10 @@ def _put_headers(
     high: cython.longlong,
 ) -> cython.Py_ssize_t:
     row: cython.longlong
-    at = _put_varint(out, at, high - low)
+    at = put_varint(out, at, high - low)
     for row in range(low, high):
-        at = _put_sized(out, at, data, spans[row, 0], spans[row, 1])
-        at = _put_sized(out, at, data, spans[row, 2], spans[row, 3])
+        at = put_sized(out, at, data, spans[row, 0], spans[row, 1])
+        at = put_sized(out, at, data, spans[row, 2], spans[row, 3])
     return at
 
 
@@ -218,13 +94,13 @@ def _close_batch(
 ) -> cython.void:
     """Sets the fields that differ from batch to batch, in the header at ``out[start]`` and in the
     batch's row of ``table``. ``delta`` is that of the last offset."""
-    _put_int(out, start, base_offset, 8)
-    _put_int(out, start + 8, end - start - 12, 4)
-    _put_int(out, start + 23, delta, 4)
-    _put_int(out, start + 27, base_timestamp, 8)
-    _put_int(out, start + 35, greatest, 8)
-    _put_int(out, start + 53, base_sequence, 4)
-    _put_int(out, start + 57, count, 4)
+    put_int(out, start, base_offset, 8)
+    put_int(out, start + 8, end - start - 12, 4)
+    put_int(out, start + 23, delta, 4)
+    put_int(out, start + 27, base_timestamp, 8)
+    put_int(out, start + 35, greatest, 8)
+    put_int(out, start + 53, base_sequence, 4)
+    put_int(out, start + 57, count, 4)
     table[batch, 0] = start
     table[batch, 1] = end - start
     table[batch, 2] = base_offset
@@ -292,9 +168,9 @@ def _put_common(
         out[at] = 1
     else:
         out[at] = cython.cast(cython.uchar, key_size << 1)
-        _copy(out, at + 1, keys, key_start, key_size)
+        copy(out, at + 1, keys, key_start, key_size)
     at = _put_short(out, at + 1 + key, value_size)
-    _copy(out, at, values, value_start, value_size)
+    copy(out, at, values, value_start, value_size)
     out[at + value_size] = 0  # headers
     return at + value_size + 1
 
@@ -317,8 +193,8 @@ def _body_size(
 ) -> cython.longlong:
     """Returns the encoded size of a record without its length and its two deltas; its headers are
     in rows [low, high). Returns -1 if part of it lies outside its buffer."""
-    key: cython.longlong = _sized(keys, key_start, key_size)
-    value: cython.longlong = _sized(values, value_start, value_size)
+    key: cython.longlong = sized(keys, key_start, key_size)
+    value: cython.longlong = sized(values, value_start, value_size)
     rest: cython.longlong = _headers_size(headers, header_spans, low, high)
     if key < 0 or value < 0 or rest < 0:
         return -1
@@ -348,12 +224,12 @@ def _put_record(
 ) -> cython.Py_ssize_t:
     """Writes any record, of ``size`` bytes after its length, and returns the position after it. The
     caller has checked that it fits."""
-    at = _put_varint(out, at, size)
+    at = put_varint(out, at, size)
     out[at] = 0  # attributes
-    at = _put_varint(out, at + 1, delta)
-    at = _put_varint(out, at, offset)
-    at = _put_sized(out, at, keys, key_start, key_size)
-    at = _put_sized(out, at, values, value_start, value_size)
+    at = put_varint(out, at + 1, delta)
+    at = put_varint(out, at, offset)
+    at = put_sized(out, at, keys, key_start, key_size)
+    at = put_sized(out, at, values, value_start, value_size)
     return _put_headers(out, at, headers, header_spans, low, high)
 
 
@@ -396,7 +272,7 @@ def _put_common_run(
             value_start = value_starts[row]
             value_size = value_sizes[row]
         next_at = _put_common(
-            out, at, end, _minus(timestamps[row], base), row - first,
+            out, at, end, minus(timestamps[row], base), row - first,
             keys, key_start, key_size, values, value_start, value_size,
         )  # fmt: skip
         if next_at < 0:
@@ -490,18 +366,18 @@ def _encode(
             if row > first:
                 delta = row - first
                 if has_offsets:
-                    delta = _minus(offsets[row], first_offset)
+                    delta = minus(offsets[row], first_offset)
                     is_far = delta <= 0 or delta > 2147483647
-                size = body + _varint_size(_minus(timestamp, base))
-                size += _varint_size(delta)
+                size = body + varint_size(minus(timestamp, base))
+                size += varint_size(delta)
         if row > first and (
-            row == rows or at - start + size + _varint_size(size) > batch_bytes or is_far
+            row == rows or at - start + size + varint_size(size) > batch_bytes or is_far
         ):
             if (template[22] & 8) != 0:
                 greatest = append_time
             last = row - first - 1
             if has_offsets:
-                last = _minus(offsets[row - 1], first_offset)
+                last = minus(offsets[row - 1], first_offset)
             _close_batch(
                 out, table, batch, start, at, first_offset, last, row - first,
                 base, greatest, _sequence(base_sequence, first),
@@ -522,7 +398,7 @@ def _encode(
             size = body + 2
             if batch >= table.shape[0] or out.shape[0] - at < 61:
                 return batch, start, row, 2
-            _copy(out, at, template, 0, 61)
+            copy(out, at, template, 0, 61)
             at += 61
             end = min(start + batch_bytes, out.shape[0])
         if at - start + size + 5 > limit:
@@ -530,7 +406,7 @@ def _encode(
         if out.shape[0] - at < size + 5:
             return batch, start, row, 2
         at = _put_record(
-            out, at, size, _minus(timestamp, base), delta,
+            out, at, size, minus(timestamp, base), delta,
             keys, key_start, key_size, values, value_start, value_size,
             headers, header_spans, low, high,
         )  # fmt: skip
@@ -631,5 +507,5 @@ def put_checksums(
         if at < 0 or at > out.shape[0] - 61:
             raise ValueError("a batch outside the buffer")
         crc = crcs[row]
-        _put_int(out, at + 17, crc, 4)
+        put_int(out, at + 17, crc, 4)
         table[row, 6] = crc

@@ -1,5 +1,3 @@
-# cython: language_level=3, boundscheck=False, wraparound=False
-# cython: initializedcheck=False, cdivision=True
 """Gathers scattered keys, values and headers into the layout of Arrow's binary columns.
 
 Functions that only count keep the GIL: they finish sooner than another thread would release it.
@@ -10,6 +8,8 @@ Bounds: spans are checked against ``data``, the size of the results on entry or 
 from __future__ import annotations
 
 import cython
+
+from ._primitives import copy, varint
 
 
 def measure(spans: cython.const[cython.int][:, ::1], column: cython.Py_ssize_t) -> tuple[int, int]:
@@ -64,7 +64,6 @@ def gather(
     at: cython.Py_ssize_t = 0
     start: cython.Py_ssize_t
     size: cython.Py_ssize_t
-    i: cython.Py_ssize_t
     if (
         column < 0
         or column + 1 >= spans.shape[1]
@@ -82,30 +81,9 @@ def gather(
             if start < 0 or size > data.shape[0] - start or size > out_data.shape[0] - at:
                 at = -1
                 break
-            for i in range(size):
-                out_data[at + i] = data[start + i]
-            at += size
+            at = copy(out_data, at, data, start, size)
             out_offsets[row + 1] = cython.cast(cython.int, at)
     return at
-
-
-@cython.cfunc
-@cython.inline
-@cython.nogil
-@cython.exceptval(check=False)
-@cython.returns((cython.Py_ssize_t, cython.Py_ssize_t))
-def _varint_size(data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t):
-    """Reads a size in a header; returns (size, position after it), never past ``data``'s end."""
-    raw: cython.longlong = 0
-    shift: cython.int = 0
-    while at < data.shape[0] and shift < 35:
-        raw |= cython.cast(cython.longlong, data[at] & 0x7F) << shift
-        shift += 7
-        at += 1
-        if data[at - 1] < 128:
-            break
-    raw &= (cython.cast(cython.longlong, 1) << 32) - 1
-    return ((raw >> 1) if (raw & 1) == 0 else -1), at
 
 
 def header_spans(
@@ -134,19 +112,19 @@ def header_spans(
                 if header >= out.shape[0]:
                     header = -1
                     break
-                size, at = _varint_size(data, at)
-                if size < 0 or size > data.shape[0] - at:
+                size, at = varint(data, at, data.shape[0], 5)
+                if at < 0 or size < 0 or size > data.shape[0] - at:
                     header = -1
                     break
                 out[header, 0] = cython.cast(cython.int, at)
                 out[header, 1] = cython.cast(cython.int, size)
                 at += size
-                size, at = _varint_size(data, at)
-                if size > data.shape[0] - at:
+                size, at = varint(data, at, data.shape[0], 5)
+                if at < 0 or size > data.shape[0] - at:
                     header = -1
                     break
                 out[header, 2] = cython.cast(cython.int, at)
-                out[header, 3] = cython.cast(cython.int, size)
+                out[header, 3] = cython.cast(cython.int, max(size, -1))
                 if size > 0:
                     at += size
                 header += 1

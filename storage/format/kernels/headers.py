@@ -1,5 +1,3 @@
-# cython: language_level=3, boundscheck=False, wraparound=False
-# cython: initializedcheck=False, cdivision=True
 """Walks batch headers in a buffer and writes their fields into the rows of a table.
 
 Bounds: every read is preceded by a check against ``available``, every row by a check against the
@@ -11,6 +9,8 @@ The walk keeps the GIL: it finishes sooner than another thread would release it.
 from __future__ import annotations
 
 import cython
+
+from ._primitives import int32, int64, uint32
 
 # Columns of the table, one int64 each; batch.py names them for other modules.
 COLUMNS = 14
@@ -30,36 +30,6 @@ BAD_CODEC = 7
 @cython.inline
 @cython.nogil
 @cython.exceptval(check=False)
-def _uint32(data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t) -> cython.longlong:
-    # no casts: in the uncompiled form they would take most of the time
-    value: cython.longlong = data[at]
-    value = (value << 8) | data[at + 1]
-    value = (value << 8) | data[at + 2]
-    return (value << 8) | data[at + 3]
-
-
-@cython.cfunc
-@cython.inline
-@cython.nogil
-@cython.exceptval(check=False)
-def _int32(data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t) -> cython.longlong:
-    value: cython.longlong = _uint32(data, at)
-    return value - ((value >> 31) << 32)
-
-
-@cython.cfunc
-@cython.inline
-@cython.nogil
-@cython.exceptval(check=False)
-def _int64(data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t) -> cython.longlong:
-    # a multiplication, because shifting a negative number left is undefined in C
-    return _int32(data, at) * 65536 * 65536 + _uint32(data, at + 4)
-
-
-@cython.cfunc
-@cython.inline
-@cython.nogil
-@cython.exceptval(check=False)
 def _fill_legacy(
     data: cython.const[cython.uchar][::1],
     at: cython.Py_ssize_t,
@@ -70,12 +40,12 @@ def _fill_legacy(
     greatest: cython.longlong = 9223372036854775807
     table[row, 5] = data[at + 16]
     table[row, 4] = -1
-    table[row, 6] = _uint32(data, at + 12)
+    table[row, 6] = uint32(data, at + 12)
     table[row, 7] = data[at + 17]
     table[row, 8] = -1
     table[row, 9] = -1
     if table[row, 5] == 1:
-        table[row, 8] = _int64(data, at + 18)
+        table[row, 8] = int64(data, at + 18)
         table[row, 9] = table[row, 8]
     table[row, 3] = table[row, 2]  # a wrapper has the offset of its last message
     if table[row, 2] == greatest:  # the offset after it must fit in an int64, too
@@ -101,18 +71,18 @@ def _fill_v2(
     table: cython.longlong[:, ::1],
     row: cython.Py_ssize_t,
 ) -> cython.int:
-    last_offset_delta: cython.longlong = _int32(data, at + 23)
+    last_offset_delta: cython.longlong = int32(data, at + 23)
     greatest: cython.longlong = 9223372036854775807
-    table[row, 4] = _int32(data, at + 12)
+    table[row, 4] = int32(data, at + 12)
     table[row, 5] = 2
-    table[row, 6] = _uint32(data, at + 17)
+    table[row, 6] = uint32(data, at + 17)
     table[row, 7] = data[at + 22]  # only the low byte of the int16 is used
-    table[row, 8] = _int64(data, at + 27)
-    table[row, 9] = _int64(data, at + 35)
-    table[row, 10] = _int64(data, at + 43)
-    table[row, 11] = _int32(data, at + 51) >> 16
-    table[row, 12] = _int32(data, at + 53)
-    table[row, 13] = _int32(data, at + 57)
+    table[row, 8] = int64(data, at + 27)
+    table[row, 9] = int64(data, at + 35)
+    table[row, 10] = int64(data, at + 43)
+    table[row, 11] = int32(data, at + 51) >> 16
+    table[row, 12] = int32(data, at + 53)
+    table[row, 13] = int32(data, at + 57)
     table[row, 3] = table[row, 2]
     # the offset after the last one must fit in an int64, too
     if last_offset_delta < 0 or table[row, 2] >= greatest - last_offset_delta:
@@ -158,10 +128,10 @@ def _scan(
         if available - at < 17:
             why = 2
             break
-        size = _int32(data, at + 8) + 12
+        size = int32(data, at + 8) + 12
         table[row, 0] = file_position + (at - start)
         table[row, 1] = size
-        table[row, 2] = _int64(data, at)
+        table[row, 2] = int64(data, at)
         need = 61
         if data[at + 16] == 2:
             if size < 61:
@@ -281,9 +251,9 @@ def find_header(
         while available - at >= 26:
             magic = data[at + 16]
             if magic <= 2:
-                size = _int32(data, at + 8) + 12
+                size = int32(data, at + 8) + 12
                 if size >= (61 if magic == 2 else 26) and size <= remaining - (at - start):
-                    offset = _int64(data, at)
+                    offset = int64(data, at)
                     if lowest_offset <= offset <= highest_offset:
                         found = at
                         break

@@ -1,5 +1,3 @@
-# cython: language_level=3, boundscheck=False, wraparound=False
-# cython: initializedcheck=False, cdivision=True
 """Computes index entries of batches from the rows of their headers.
 
 Bounds: before the first write, the buffers are checked to hold as many entries as there are rows.
@@ -8,6 +6,8 @@ Bounds: before the first write, the buffers are checked to hold as many entries 
 from __future__ import annotations
 
 import cython
+
+from ._primitives import put_int
 
 # Positions in the state array of an index; index_builder.py explains them.
 INDEXED = 0
@@ -18,18 +18,6 @@ LAST_TIME_OFFSET = 4
 LARGEST = 5
 LARGEST_OFFSET = 6
 STATE_SIZE = 7
-
-
-@cython.cfunc
-@cython.inline
-@cython.nogil
-@cython.exceptval(check=False)
-def _put(
-    into: cython.uchar[::1], at: cython.Py_ssize_t, value: cython.longlong, size: cython.int
-) -> cython.void:
-    i: cython.int
-    for i in range(size):
-        into[at + i] = cython.cast(cython.uchar, (value >> (8 * (size - 1 - i))) & 0xFF)
 
 
 def index_batches(
@@ -61,13 +49,13 @@ def index_batches(
                 continue
             state[0] = table[row, 0]
             if state[1] < max_offsets:
-                _put(offsets, offset_bytes, table[row, 3] - base_offset, 4)
-                _put(offsets, offset_bytes + 4, table[row, 0], 4)
+                put_int(offsets, offset_bytes, table[row, 3] - base_offset, 4)
+                put_int(offsets, offset_bytes + 4, table[row, 0], 4)
                 offset_bytes += 8
                 state[1] += 1
             if state[5] > state[3] and state[2] < max_times:
-                _put(times, time_bytes, state[5], 8)
-                _put(times, time_bytes + 8, state[6] - base_offset, 4)
+                put_int(times, time_bytes, state[5], 8)
+                put_int(times, time_bytes + 8, state[6] - base_offset, 4)
                 time_bytes += 12
                 state[2] += 1
                 state[3] = state[5]

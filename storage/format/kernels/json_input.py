@@ -1,5 +1,3 @@
-# cython: language_level=3, boundscheck=False, wraparound=False
-# cython: initializedcheck=False, cdivision=True
 """Reads JSON lines of records, as ``render`` writes them, into columns.
 
 The kernel reads only lines that are certainly records; it stops at any other line and leaves that
@@ -13,6 +11,8 @@ was read; rows and headers are counted against their tables before they are writ
 from __future__ import annotations
 
 import cython
+
+from ._text import little_endian, utf8_length
 
 # Why reading ended.
 DONE = 0
@@ -68,28 +68,6 @@ def _after(
 @cython.inline
 @cython.nogil
 @cython.exceptval(check=False)
-def _word(data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t) -> cython.ulonglong:
-    """Reads eight bytes as a little-endian number."""
-    if cython.compiled:
-        # Written out with a single pointer so that C compilers turn it into one load.
-        first: cython.p_uchar = cython.cast(cython.p_uchar, cython.address(data[at]))
-        return (
-            cython.cast(cython.ulonglong, first[0])
-            | cython.cast(cython.ulonglong, first[1]) << 8
-            | cython.cast(cython.ulonglong, first[2]) << 16
-            | cython.cast(cython.ulonglong, first[3]) << 24
-            | cython.cast(cython.ulonglong, first[4]) << 32
-            | cython.cast(cython.ulonglong, first[5]) << 40
-            | cython.cast(cython.ulonglong, first[6]) << 48
-            | cython.cast(cython.ulonglong, first[7]) << 56
-        )
-    return int.from_bytes(data[at : at + 8], "little")
-
-
-@cython.cfunc
-@cython.inline
-@cython.nogil
-@cython.exceptval(check=False)
 def _is_text(
     data: cython.const[cython.uchar][::1],
     at: cython.Py_ssize_t,
@@ -102,12 +80,12 @@ def _is_text(
     if end - start > data.shape[0] - at:
         return False
     while end - start >= 8:
-        if _word(data, at) != _word(text, start):
+        if little_endian(data, at) != little_endian(text, start):
             return False
         at += 8
         start += 8
     if is_long:  # the last eight bytes, some of which were compared before
-        return _word(data, at - (8 - (end - start))) == _word(text, end - 8)
+        return little_endian(data, at - (8 - (end - start))) == little_endian(text, end - 8)
     while start < end and data[at] == text[start]:
         at += 1
         start += 1
@@ -164,7 +142,7 @@ def _copy_common(
     ones: cython.ulonglong = 0x0101010101010101
     byte: cython.int
     while data.shape[0] - at >= 9:
-        word = _word(data, at)
+        word = little_endian(data, at)
         # Sets the high bit of the first byte that is not ASCII, below 32, a quote or a backslash;
         # later bytes may have theirs set wrongly, because subtraction borrowed from them.
         special = word | (word - ones * 32) | ((word ^ (ones * 34)) - ones)
@@ -194,35 +172,6 @@ def _copy_common(
         to += 1
         byte = _byte(data, at)
     return at, to
-
-
-@cython.cfunc
-@cython.inline
-@cython.nogil
-@cython.exceptval(check=False)
-def _utf8_length(data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t) -> cython.int:
-    """Returns the size of the non-ASCII character at ``at``, 0 if it is not UTF-8 (RFC 3629)."""
-    first: cython.int = data[at]
-    second: cython.int
-    need: cython.int
-    i: cython.int
-    if first < 0xC2 or first > 0xF4:
-        return 0
-    need = 2 if first < 0xE0 else 3 if first < 0xF0 else 4
-    if data.shape[0] - at < need:
-        return 0
-    second = data[at + 1]
-    if (
-        (first == 0xE0 and second < 0xA0)
-        or (first == 0xED and second > 0x9F)
-        or (first == 0xF0 and second < 0x90)
-        or (first == 0xF4 and second > 0x8F)
-    ):
-        return 0
-    for i in range(1, need):
-        if (data[at + i] & 0xC0) != 0x80:
-            return 0
-    return need
 
 
 @cython.cfunc
@@ -361,7 +310,7 @@ def _read_string(
             if at < 0:
                 return -1, -1
         elif byte >= 128:
-            length = _utf8_length(data, at)
+            length = utf8_length(data, at, data.shape[0])
             if length == 0:
                 return -1, -1
             if to != at:
@@ -511,8 +460,8 @@ def _read_int(data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t):
         number = -1
         at += 2
     else:
-        if data.shape[0] - at >= 8 and _are_digits(_word(data, at)):
-            number = _eight_digits(_word(data, at))
+        if data.shape[0] - at >= 8 and _are_digits(little_endian(data, at)):
+            number = _eight_digits(little_endian(data, at))
             at += 8
             byte = _byte(data, at)
         while byte >= 48 and byte <= 57 and at - start < 18:

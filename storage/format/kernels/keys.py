@@ -1,5 +1,3 @@
-# cython: language_level=3, boundscheck=False, wraparound=False
-# cython: initializedcheck=False, cdivision=True
 """Finds the records of one key among many.
 
 Bounds: a span is checked against ``data`` before any byte of it is read.

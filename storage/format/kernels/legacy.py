@@ -1,5 +1,3 @@
-# cython: language_level=3, boundscheck=False, wraparound=False
-# cython: initializedcheck=False, cdivision=True
 """Finds key and value in messages of magic 0 and 1.
 
 Bounds: every message is checked to lie in the buffer, and every read to lie in its message.
@@ -9,24 +7,12 @@ from __future__ import annotations
 
 import cython
 
+from ._primitives import int32
+
 OK = 0
 KEY_LENGTH = 1
 VALUE_LENGTH = 2
 MESSAGE_END = 3
-
-
-@cython.cfunc
-@cython.inline
-@cython.nogil
-@cython.exceptval(check=False)
-def _int32(data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t) -> cython.longlong:
-    value: cython.longlong = (
-        (cython.cast(cython.longlong, data[at]) << 24)
-        | (cython.cast(cython.longlong, data[at + 1]) << 16)
-        | (cython.cast(cython.longlong, data[at + 2]) << 8)
-        | cython.cast(cython.longlong, data[at + 3])
-    )
-    return value - ((value >> 31) << 32)
 
 
 def decode_messages(
@@ -60,7 +46,7 @@ def decode_messages(
                 error = 3
                 break
             at += 26 if magics[row] == 1 else 18
-            size = _int32(data, at)
+            size = int32(data, at)
             at += 4
             if size > end - at - 4:
                 error = 1
@@ -73,7 +59,7 @@ def decode_messages(
             if end - at < 4:
                 error = 1
                 break
-            size = _int32(data, at)
+            size = int32(data, at)
             at += 4
             if size > end - at:
                 error = 2

@@ -1,5 +1,3 @@
-# cython: language_level=3, boundscheck=False, wraparound=False
-# cython: initializedcheck=False, cdivision=True
 """Hashes keys as Kafka's producers do (Utils.murmur2).
 
 Bounds: a key's span is checked against ``data`` before any byte of it is read.

@@ -1,5 +1,3 @@
-# cython: language_level=3, boundscheck=False, wraparound=False
-# cython: initializedcheck=False, cdivision=True
 """Hashes keys, and inserts and looks them up, for `cleaner.offset_map` and `cleaner.key_entries`.
 
 A slot is three words: two of the hash, and the offset plus one, 0 in an empty slot. Every slot
@@ -13,6 +11,8 @@ checked against ``data`` before they are hashed, and a search ends after ``slots
 from __future__ import annotations
 
 import cython
+
+from ._text import little_endian
 
 
 @cython.cfunc
@@ -53,26 +53,6 @@ def _round(a: cython.ulonglong, b: cython.ulonglong, c: cython.ulonglong, d: cyt
 
 
 @cython.cfunc
-@cython.inline
-@cython.nogil
-@cython.exceptval(check=False)
-def _little_endian(
-    data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t
-) -> cython.ulonglong:
-    """Reads the eight bytes at ``at``; compilers turn this into one load."""
-    return (
-        cython.cast(cython.ulonglong, data[at])
-        | (cython.cast(cython.ulonglong, data[at + 1]) << 8)
-        | (cython.cast(cython.ulonglong, data[at + 2]) << 16)
-        | (cython.cast(cython.ulonglong, data[at + 3]) << 24)
-        | (cython.cast(cython.ulonglong, data[at + 4]) << 32)
-        | (cython.cast(cython.ulonglong, data[at + 5]) << 40)
-        | (cython.cast(cython.ulonglong, data[at + 6]) << 48)
-        | (cython.cast(cython.ulonglong, data[at + 7]) << 56)
-    )
-
-
-@cython.cfunc
 @cython.nogil
 @cython.exceptval(check=False)
 @cython.returns((cython.ulonglong, cython.ulonglong))
@@ -99,7 +79,7 @@ def _siphash(
     c ^= key_low
     d ^= key_high
     while end - at >= 8:
-        word = _little_endian(data, at)
+        word = little_endian(data, at)
         at += 8
         d ^= word
         a, b, c, d = _round(a, b, c, d)

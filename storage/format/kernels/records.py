@@ -1,5 +1,3 @@
-# cython: language_level=3, boundscheck=False, wraparound=False
-# cython: initializedcheck=False, cdivision=True
 """Decodes the records of magic 2 batches into columns.
 
 One call decodes a run of batches, because a Python call per batch costs more than decoding a small
@@ -11,6 +9,8 @@ from __future__ import annotations
 
 import cython
 
+from ._primitives import after_headers, copy, plus, varint
+
 # Why a batch was rejected.
 OK = 0
 RECORD_LENGTH = 1  # a record's length is negative or extends past the batch
@@ -21,106 +21,6 @@ HEADERS = 5
 RECORD_END = 6  # a record has more or fewer bytes than its length says
 BATCH_END = 7  # bytes remain after the last record
 OFFSET = 8  # offsets do not rise, or leave the batch's range
-
-
-@cython.cfunc
-@cython.nogil
-@cython.exceptval(check=False)
-@cython.returns((cython.ulonglong, cython.Py_ssize_t))
-def _groups(
-    data: cython.const[cython.uchar][::1],
-    at: cython.Py_ssize_t,
-    end: cython.Py_ssize_t,
-    most: cython.int,
-):
-    """Reads an unsigned number of at most ``most`` groups of seven bits. Returns it and the
-    position after it, -1 if it does not end in time. Like Kafka's ``ByteUtils``, drops bits beyond
-    32 (64) in the last byte and accepts over-long encodings."""
-    raw: cython.ulonglong = 0
-    shift: cython.int = 0
-    byte: cython.ulonglong
-    while True:
-        if at >= end or shift >= 7 * most:
-            return 0, -1
-        byte = data[at]
-        at += 1
-        raw |= (byte & 0x7F) << shift
-        shift += 7
-        if byte < 128:
-            break
-    if not cython.compiled:
-        raw &= (1 << 64) - 1
-    if most == 5:
-        raw &= (cython.cast(cython.ulonglong, 1) << 32) - 1
-    return raw, at
-
-
-@cython.cfunc
-@cython.inline
-@cython.nogil
-@cython.exceptval(check=False)
-@cython.returns((cython.longlong, cython.Py_ssize_t))
-def _varint(
-    data: cython.const[cython.uchar][::1],
-    at: cython.Py_ssize_t,
-    end: cython.Py_ssize_t,
-    most: cython.int,
-):
-    """Reads a zigzag varint of at most ``most`` bytes at ``at``. Returns (value, position after it;
-    -1 if bad). Nearly all take one byte or two."""
-    raw: cython.ulonglong
-    if at < end and data[at] < 128:
-        raw = data[at]
-        at += 1
-    elif end - at >= 2 and data[at + 1] < 128:
-        raw = (data[at] & 0x7F) | (cython.cast(cython.ulonglong, data[at + 1]) << 7)
-        at += 2
-    else:
-        raw, at = _groups(data, at, end, most)
-    # zigzag without signed overflow: n / 2 if n is even, else -(n / 2) - 1
-    if raw & 1:
-        return -cython.cast(cython.longlong, raw >> 1) - 1, at
-    return cython.cast(cython.longlong, raw >> 1), at
-
-
-@cython.cfunc
-@cython.inline
-@cython.nogil
-@cython.exceptval(check=False)
-def _skip_headers(
-    data: cython.const[cython.uchar][::1],
-    at: cython.Py_ssize_t,
-    end: cython.Py_ssize_t,
-    count: cython.longlong,
-) -> cython.Py_ssize_t:
-    """Returns the position after ``count`` headers, -1 if they do not fit."""
-    size: cython.longlong
-    while count > 0:
-        size, at = _varint(data, at, end, 5)
-        if at < 0 or size < 0 or size > end - at:
-            return -1
-        at += size
-        size, at = _varint(data, at, end, 5)
-        if at < 0 or size > end - at:
-            return -1
-        if size > 0:
-            at += size
-        count -= 1
-    return at
-
-
-@cython.cfunc
-@cython.inline
-@cython.nogil
-@cython.exceptval(check=False)
-def _timestamp(base: cython.longlong, delta: cython.longlong) -> cython.longlong:
-    """Returns base + delta as Java adds longs: it wraps around and is never undefined."""
-    if cython.compiled:
-        return cython.cast(
-            cython.longlong,
-            cython.cast(cython.ulonglong, base) + cython.cast(cython.ulonglong, delta),
-        )
-    return ((base + delta + (1 << 63)) & ((1 << 64) - 1)) - (1 << 63)
 
 
 @cython.cfunc
@@ -173,7 +73,7 @@ def _common_record(
         return -1
     if (offset >> 1) <= previous or (offset >> 1) > highest:
         return -1
-    timestamps[row] = _timestamp(
+    timestamps[row] = plus(
         base_timestamp,
         cython.cast(cython.longlong, timestamp >> 1) ^ -cython.cast(cython.longlong, timestamp & 1),
     )
@@ -218,24 +118,24 @@ def _record(
     value: cython.longlong
     stop: cython.Py_ssize_t
     field: cython.int
-    value, at = _varint(data, at, end, 5)  # length
+    value, at = varint(data, at, end, 5)  # length
     if at < 0:
         return -2
     if value < 6 or value > end - at:
         return -1
     stop = at + value
-    value, at = _varint(data, at + 1, stop, 10)  # attributes (written 0, ignored), timestamp delta
+    value, at = varint(data, at + 1, stop, 10)  # attributes (written 0, ignored), timestamp delta
     if at < 0:
         return -2
-    timestamps[row] = _timestamp(base_timestamp, value)
-    value, at = _varint(data, at, stop, 5)
+    timestamps[row] = plus(base_timestamp, value)
+    value, at = varint(data, at, stop, 5)
     if at < 0:
         return -2
     if value < 0 or value <= previous or value > highest:
         return -8
     offsets[row] = value
     for field in range(2):  # key, value
-        value, at = _varint(data, at, stop, 5)
+        value, at = varint(data, at, stop, 5)
         if at < 0:
             return -2
         if value > stop - at:
@@ -245,12 +145,12 @@ def _record(
         if value >= 0:
             spans[row, 2 * field + 1] = cython.cast(cython.int, value)
             at += value
-    value, at = _varint(data, at, stop, 5)  # number of headers
+    value, at = varint(data, at, stop, 5)  # number of headers
     if at < 0 or value < 0 or value > stop - at:
         return -5
     spans[row, 4] = cython.cast(cython.int, at)
     spans[row, 5] = cython.cast(cython.int, value)
-    at = _skip_headers(data, at, stop, value)
+    at = after_headers(data, at, stop, value)
     if at < 0:
         return -5
     return at if at == stop else -6
@@ -438,9 +338,6 @@ def copy_lines(
     end: cython.Py_ssize_t
     to: cython.Py_ssize_t = 0
     begin: cython.Py_ssize_t = 0
-    start: cython.Py_ssize_t
-    size: cython.Py_ssize_t
-    i: cython.Py_ssize_t
     previous: cython.longlong
     highest: cython.longlong
     error: cython.int = 0
@@ -485,11 +382,7 @@ def copy_lines(
                         break
                 at = next_at
                 previous = offsets[0]
-                start = spans[0, column]
-                size = spans[0, column + 1]
-                for i in range(size):
-                    out[to + i] = data[start + i]
-                to += size if size > 0 else 0
+                to = copy(out, to, data, spans[0, column], spans[0, column + 1])
                 out[to] = 10
                 to += 1
                 left -= 1

@@ -1,5 +1,3 @@
-# cython: language_level=3, boundscheck=False, wraparound=False
-# cython: initializedcheck=False, cdivision=True
 """Writes records as text: lines of values or keys, and JSON lines.
 
 Bounds: the decoding kernels, which produced the spans, checked them against the same ``data``; they
@@ -10,25 +8,11 @@ from __future__ import annotations
 
 import cython
 
+from ._primitives import copy, varint
+from ._text import utf8_length
+
 NO_ROOM = -1
 BAD_SPAN = -2
-
-
-@cython.cfunc
-@cython.inline
-@cython.nogil
-@cython.exceptval(check=False)
-def _copy(
-    data: cython.const[cython.uchar][::1],
-    start: cython.Py_ssize_t,
-    size: cython.Py_ssize_t,
-    out: cython.uchar[::1],
-    at: cython.Py_ssize_t,
-) -> cython.Py_ssize_t:
-    i: cython.Py_ssize_t
-    for i in range(size):
-        out[at + i] = data[start + i]
-    return at + size
 
 
 def write_lines(
@@ -60,7 +44,7 @@ def write_lines(
             if size >= room - at:
                 at = -1
                 break
-            at = _copy(data, start, size, out, at)
+            at = copy(out, at, data, start, size)
             out[at] = 10
             at += 1
     return at
@@ -99,38 +83,6 @@ def _write_int(
     if digits & 1:
         out[end - 1] = cython.cast(cython.uchar, 48 + rest)
     return at
-
-
-@cython.cfunc
-@cython.inline
-@cython.nogil
-@cython.exceptval(check=False)
-def _utf8_length(
-    data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t, end: cython.Py_ssize_t
-) -> cython.int:
-    """Returns the size of the non-ASCII character at ``at``, 0 if it is not UTF-8 (RFC 3629:
-    neither over-long forms nor surrogates)."""
-    first: cython.int = data[at]
-    second: cython.int
-    need: cython.int
-    i: cython.int
-    if first < 0xC2 or first > 0xF4:
-        return 0
-    need = 2 if first < 0xE0 else 3 if first < 0xF0 else 4
-    if end - at < need:
-        return 0
-    second = data[at + 1]
-    if (
-        (first == 0xE0 and second < 0xA0)
-        or (first == 0xED and second > 0x9F)
-        or (first == 0xF0 and second < 0x90)
-        or (first == 0xF4 and second > 0x8F)
-    ):
-        return 0
-    for i in range(1, need):
-        if (data[at + i] & 0xC0) != 0x80:
-            return 0
-    return need
 
 
 @cython.cfunc
@@ -193,7 +145,7 @@ def _write_base64(
     """Writes ``{"base64":"..."}``, which begins with ``opening``."""
     i: cython.Py_ssize_t = 0
     group: cython.int
-    at = _copy(opening, 0, opening.shape[0], out, at)
+    at = copy(out, at, opening, 0, opening.shape[0])
     while i < size:
         group = cython.cast(cython.int, data[start + i]) << 16
         if i + 1 < size:
@@ -279,14 +231,14 @@ def _write_bytes(
     kind: cython.int
     length: cython.int
     if size < 0:
-        return _copy(null, 0, null.shape[0], out, at)
+        return copy(out, at, null, 0, null.shape[0])
     out[at] = 34
     at += 1
     while i < end:
         stop = i + 128 if end - i > 128 else end  # so that one odd byte does not slow down the rest
         kind = _kind_of(data, i, stop)
         if kind == 0:
-            at = _copy(data, i, stop - i, out, at)
+            at = copy(out, at, data, i, stop - i)
             i = stop
         elif kind == 1:
             at = _put_quoted(data, quoting, i, stop, out, at)
@@ -294,10 +246,10 @@ def _write_bytes(
         while i < stop:
             length = 1
             if data[i] >= 128:
-                length = _utf8_length(data, i, end)
+                length = utf8_length(data, i, end)
                 if length == 0:
                     return _write_base64(data, start, size, opening, out, begin)
-                at = _copy(data, i, length, out, at)
+                at = copy(out, at, data, i, length)
             elif data[i] >= 32 and data[i] != 34 and data[i] != 92:
                 out[at] = data[i]
                 at += 1
@@ -306,26 +258,6 @@ def _write_bytes(
             i += length
     out[at] = 34
     return at + 1
-
-
-@cython.cfunc
-@cython.inline
-@cython.nogil
-@cython.exceptval(check=False)
-@cython.returns((cython.Py_ssize_t, cython.Py_ssize_t))
-def _varint_size(data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t):
-    """Reads a size in a header; returns (size, position after it). The decoding kernel has checked
-    it; should the buffer be another one, the position still never passes the end."""
-    raw: cython.longlong = 0
-    shift: cython.int = 0
-    while at < data.shape[0] and shift < 35:
-        raw |= cython.cast(cython.longlong, data[at] & 0x7F) << shift
-        shift += 7
-        at += 1
-        if data[at - 1] < 128:
-            break
-    raw &= (cython.cast(cython.longlong, 1) << 32) - 1
-    return ((raw >> 1) if (raw & 1) == 0 else -1), at
 
 
 @cython.cfunc
@@ -348,23 +280,23 @@ def _write_headers(
     i: cython.int
     size: cython.Py_ssize_t
     for i in range(count):
-        size, header_at = _varint_size(data, header_at)
-        if size < 0 or size > data.shape[0] - header_at:
+        size, header_at = varint(data, header_at, data.shape[0], 5)
+        if header_at < 0 or size < 0 or size > data.shape[0] - header_at:
             return -2
         if size * 6 + 64 > out.shape[0] - at:
             return -1
         if i > 0:
             out[at] = 44
             at += 1
-        at = _copy(texts, marks[7], marks[8] - marks[7], out, at)
+        at = copy(out, at, texts, marks[7], marks[8] - marks[7])
         at = _write_bytes(data, header_at, size, null, opening, quoting, out, at)
         header_at += size
-        size, header_at = _varint_size(data, header_at)
-        if size > data.shape[0] - header_at:
+        size, header_at = varint(data, header_at, data.shape[0], 5)
+        if header_at < 0 or size > data.shape[0] - header_at:
             return -2
         if (size if size > 0 else 0) * 6 + 64 > out.shape[0] - at:
             return -1
-        at = _copy(texts, marks[8], marks[9] - marks[8], out, at)
+        at = copy(out, at, texts, marks[8], marks[9] - marks[8])
         at = _write_bytes(data, header_at, size, null, opening, quoting, out, at)
         if size > 0:
             header_at += size
@@ -431,18 +363,18 @@ def write_json(
             size = (key_size if key_size > 0 else 0) + (value_size if value_size > 0 else 0)
             if size * 6 + frame > out.shape[0] - at:
                 break
-            at = _copy(texts, marks[0], marks[1] - marks[0], out, at)
+            at = copy(out, at, texts, marks[0], marks[1] - marks[0])
             at = _write_bytes(data, spans[row, 0], key_size, null, opening, quoting, out, at)
-            at = _copy(texts, marks[1], marks[2] - marks[1], out, at)
+            at = copy(out, at, texts, marks[1], marks[2] - marks[1])
             at = _write_bytes(data, spans[row, 2], value_size, null, opening, quoting, out, at)
-            at = _copy(texts, marks[2], marks[3] - marks[2], out, at)
+            at = copy(out, at, texts, marks[2], marks[3] - marks[2])
             at = _write_int(offsets[row], out, at)
-            at = _copy(texts, marks[3], marks[4] - marks[3], out, at)
+            at = copy(out, at, texts, marks[3], marks[4] - marks[3])
             at = _write_int(timestamps[row], out, at)
             kind = types[row] + 5
             if kind < 4 or kind > 6:
                 kind = 4
-            at = _copy(texts, marks[kind], marks[kind + 1] - marks[kind], out, at)
+            at = copy(out, at, texts, marks[kind], marks[kind + 1] - marks[kind])
             if spans[row, 5] > 0:
                 at = _write_headers(
                     data, spans[row, 4], spans[row, 5], texts, marks,
@@ -453,6 +385,6 @@ def write_json(
                     break
                 if at < 0:
                     break
-            at = _copy(texts, marks[9], marks[10] - marks[9], out, at)
+            at = copy(out, at, texts, marks[9], marks[10] - marks[9])
             row += 1
     return row - first, at

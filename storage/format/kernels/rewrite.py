@@ -1,6 +1,3 @@
-# cython: language_level=3, boundscheck=False, wraparound=False
-# cython: initializedcheck=False, cdivision=True
-# distutils: extra_compile_args = -fno-builtin-memcpy
 """Rewrites batches without the records that compaction discards, except for their checksums.
 
 One call rewrites many batches. Bounds: before a byte of a batch or record is written, its rows and
@@ -11,8 +8,16 @@ from __future__ import annotations
 
 import cython
 
-if cython.compiled:
-    from cython.cimports.libc.string import memcpy
+from ._primitives import (
+    after_headers,
+    copy,
+    minus,
+    put_int,
+    put_sized,
+    put_varint,
+    sized,
+    varint_size,
+)
 
 # Why rewriting ended before the last batch.
 DONE = 0
@@ -31,141 +36,11 @@ RETAIN_EMPTY = 2
 @cython.inline
 @cython.nogil
 @cython.exceptval(check=False)
-def _zigzag(value: cython.longlong) -> cython.ulonglong:
-    """Maps 0, -1, 1, -2 … to 0, 1, 2, 3 …, without shifting a negative number."""
-    if value < 0:
-        return 2 * cython.cast(cython.ulonglong, -(value + 1)) + 1
-    return 2 * cython.cast(cython.ulonglong, value)
-
-
-@cython.cfunc
-@cython.inline
-@cython.nogil
-@cython.exceptval(check=False)
-def _minus(timestamp: cython.longlong, base: cython.longlong) -> cython.longlong:
-    """Returns the difference as Java computes it: it wraps around and is never undefined."""
-    if cython.compiled:
-        return cython.cast(
-            cython.longlong,
-            cython.cast(cython.ulonglong, timestamp) - cython.cast(cython.ulonglong, base),
-        )
-    return ((timestamp - base + (1 << 63)) & ((1 << 64) - 1)) - (1 << 63)
-
-
-@cython.cfunc
-@cython.inline
-@cython.nogil
-@cython.exceptval(check=False)
-def _varint_size(value: cython.longlong) -> cython.longlong:
-    raw: cython.ulonglong = _zigzag(value)
-    size: cython.longlong = 1
-    while raw >= 128:
-        raw >>= 7
-        size += 1
-    return size
-
-
-@cython.cfunc
-@cython.inline
-@cython.nogil
-@cython.exceptval(check=False)
-def _put_varint(
-    out: cython.uchar[::1], at: cython.Py_ssize_t, value: cython.longlong
-) -> cython.Py_ssize_t:
-    """Writes the number at ``at`` and returns the position after it."""
-    raw: cython.ulonglong = _zigzag(value)
-    while raw >= 128:
-        out[at] = cython.cast(cython.uchar, (raw & 0x7F) | 0x80)
-        raw >>= 7
-        at += 1
-    out[at] = cython.cast(cython.uchar, raw)
-    return at + 1
-
-
-@cython.cfunc
-@cython.inline
-@cython.nogil
-@cython.exceptval(check=False)
-def _put_int(
-    out: cython.uchar[::1], at: cython.Py_ssize_t, value: cython.longlong, size: cython.int
-) -> cython.void:
-    """Writes the ``size`` low bytes of the number in big-endian order."""
-    i: cython.int
-    for i in range(size):
-        out[at + i] = cython.cast(cython.uchar, (value >> (8 * (size - 1 - i))) & 0xFF)
-
-
-@cython.cfunc
-@cython.inline
-@cython.nogil
-@cython.exceptval(check=False)
-def _copy(
-    out: cython.uchar[::1],
-    at: cython.Py_ssize_t,
-    data: cython.const[cython.uchar][::1],
-    start: cython.Py_ssize_t,
-    size: cython.Py_ssize_t,
-) -> cython.Py_ssize_t:
-    """Copies bytes and returns the position after them."""
-    if size > 0:
-        if cython.compiled:
-            memcpy(cython.address(out[at]), cython.address(data[start]), size)
-        else:
-            out[at : at + size] = data[start : start + size]
-        return at + size
-    return at
-
-
-@cython.cfunc
-@cython.inline
-@cython.nogil
-@cython.exceptval(check=False)
 def _is_in(
     data: cython.const[cython.uchar][::1], start: cython.longlong, size: cython.longlong
 ) -> cython.bint:
     """Returns whether the span lies in ``data``; one of size -1, which is null, always does."""
     return size < 0 or (0 <= start <= data.shape[0] and size <= data.shape[0] - start)
-
-
-@cython.cfunc
-@cython.inline
-@cython.nogil
-@cython.exceptval(check=False)
-def _sized(size: cython.longlong) -> cython.longlong:
-    """Returns the encoded size of length-prefixed bytes; size -1 is null."""
-    return 1 if size < 0 else _varint_size(size) + size
-
-
-@cython.cfunc
-@cython.nogil
-@cython.exceptval(check=False)
-def _headers_end(
-    data: cython.const[cython.uchar][::1], at: cython.longlong, count: cython.longlong
-) -> cython.longlong:
-    """Returns the end of ``count`` headers that begin at ``at``, -1 if it lies outside ``data``."""
-    raw: cython.ulonglong
-    shift: cython.int
-    left: cython.longlong = 2 * count  # a name and a value each
-    if at < 0:
-        return -1
-    while left > 0:
-        raw = 0
-        shift = 0
-        while True:
-            if at >= data.shape[0] or shift > 28:
-                return -1
-            raw |= cython.cast(cython.ulonglong, data[at] & 0x7F) << shift
-            shift += 7
-            at += 1
-            if data[at - 1] < 128:
-                break
-        raw &= (cython.cast(cython.ulonglong, 1) << 32) - 1
-        if raw & 1 == 0:
-            if (raw >> 1) > cython.cast(cython.ulonglong, data.shape[0] - at):
-                return -1
-            at += cython.cast(cython.longlong, raw >> 1)
-        left -= 1
-    return at
 
 
 @cython.cfunc
@@ -182,31 +57,29 @@ def _put_record(
 ) -> cython.Py_ssize_t:
     """Writes a record of magic 2; ``timestamp`` and ``offset`` are relative to its batch's. Returns
     the position after it, or minus the reason why nothing was written."""
-    key: cython.longlong = spans[row, 1]
-    value: cython.longlong = spans[row, 3]
     headers: cython.longlong = spans[row, 4]
     headers_end: cython.longlong = headers
+    key: cython.longlong = sized(data, spans[row, 0], spans[row, 1])
+    value: cython.longlong = sized(data, spans[row, 2], spans[row, 3])
     size: cython.longlong
-    if not _is_in(data, spans[row, 0], key) or not _is_in(data, spans[row, 2], value):
+    if key < 0 or value < 0:
         return -1
     if spans[row, 5] > 0:
-        headers_end = _headers_end(data, headers, spans[row, 5])
+        headers_end = after_headers(data, headers, data.shape[0], spans[row, 5])
         if headers_end < 0:
             return -1
-    size = 1 + _varint_size(timestamp) + _varint_size(offset) + _sized(key) + _sized(value)
-    size += _varint_size(spans[row, 5]) + headers_end - headers
+    size = 1 + varint_size(timestamp) + varint_size(offset) + key + value
+    size += varint_size(spans[row, 5]) + headers_end - headers
     if out.shape[0] - at < size + 5 or size > 2147483647:
         return -2
-    at = _put_varint(out, at, size)
+    at = put_varint(out, at, size)
     out[at] = 0  # attributes
-    at = _put_varint(out, at + 1, timestamp)
-    at = _put_varint(out, at, offset)
-    at = _put_varint(out, at, key if key >= 0 else -1)
-    at = _copy(out, at, data, spans[row, 0], key)
-    at = _put_varint(out, at, value if value >= 0 else -1)
-    at = _copy(out, at, data, spans[row, 2], value)
-    at = _put_varint(out, at, spans[row, 5])
-    return _copy(out, at, data, headers, headers_end - headers)
+    at = put_varint(out, at + 1, timestamp)
+    at = put_varint(out, at, offset)
+    at = put_sized(out, at, data, spans[row, 0], spans[row, 1])
+    at = put_sized(out, at, data, spans[row, 2], spans[row, 3])
+    at = put_varint(out, at, spans[row, 5])
+    return copy(out, at, data, headers, headers_end - headers)
 
 
 @cython.cfunc
@@ -225,11 +98,11 @@ def _close_batch(
     count: cython.longlong,
 ) -> cython.void:
     """Sets the fields that have changed, in the header at ``out[start]`` and in its row."""
-    _put_int(out, start + 8, end - start - 12, 4)
-    _put_int(out, start + 21, attributes, 2)
-    _put_int(out, start + 27, base_timestamp, 8)
-    _put_int(out, start + 35, greatest, 8)
-    _put_int(out, start + 57, count, 4)
+    put_int(out, start + 8, end - start - 12, 4)
+    put_int(out, start + 21, attributes, 2)
+    put_int(out, start + 27, base_timestamp, 8)
+    put_int(out, start + 35, greatest, 8)
+    put_int(out, start + 57, count, 4)
     table[batch, 1] = end - start
     table[batch, 7] = attributes
     table[batch, 8] = base_timestamp
@@ -270,7 +143,7 @@ def _rebuild(
             base = timestamps[row]
         is_first = False
         at = _put_record(
-            out, at, records, spans, row, _minus(timestamps[row], base), offsets[row] - base_offset
+            out, at, records, spans, row, minus(timestamps[row], base), offsets[row] - base_offset
         )
         if at < 0:
             return at
@@ -343,7 +216,7 @@ def _rewrite(
         if kept > 0 and kept == high - low and horizon < 0:
             if out.shape[0] - used < size:
                 return count, used, batch, 2
-            used = _copy(out, used, data, at, size)
+            used = copy(out, used, data, at, size)
             is_made[count] = 0
             count += 1
             continue
@@ -353,7 +226,7 @@ def _rewrite(
             return count, used, batch, 1
         if out.shape[0] - used < 61:
             return count, used, batch, 2
-        end = _copy(out, used, data, at, 61)
+        end = copy(out, used, data, at, 61)
         if kept == 0:  # header only: neither codec nor horizon, no base timestamp
             _close_batch(
                 out, out_table, count, used, end, table[batch, 7] & 0x38, -1, table[batch, 9], 0
@@ -472,18 +345,18 @@ def encode_messages(
                 why = 2
                 break
             start = at
-            _put_int(out, at, _minus(offsets[row], first_offset), 8)
-            _put_int(out, at + 12, 0, 4)
+            put_int(out, at, minus(offsets[row], first_offset), 8)
+            put_int(out, at + 12, 0, 4)
             out[at + 16] = cython.cast(cython.uchar, magic)
             out[at + 17] = cython.cast(cython.uchar, attributes & 0xFF)
             at += 18
             if magic == 1:
-                _put_int(out, at, timestamps[row], 8)
+                put_int(out, at, timestamps[row], 8)
                 at += 8
             for field in range(0, 4, 2):  # key, value
-                _put_int(out, at, spans[row, field + 1], 4)
-                at = _copy(out, at + 4, records, spans[row, field], spans[row, field + 1])
-            _put_int(out, start + 8, at - start - 12, 4)
+                put_int(out, at, spans[row, field + 1], 4)
+                at = copy(out, at + 4, records, spans[row, field], spans[row, field + 1])
+            put_int(out, start + 8, at - start - 12, 4)
             ends[count] = at
             count += 1
     return count, why

@@ -1,5 +1,3 @@
-# cython: language_level=3, boundscheck=False, wraparound=False
-# cython: initializedcheck=False, cdivision=True
 """Searches the entries of an index by an ascending field.
 
 Bounds: every slot that is read is below ``count``, which is checked against the memory.

@@ -1,5 +1,3 @@
-# cython: language_level=3, boundscheck=False, wraparound=False
-# cython: initializedcheck=False, cdivision=True
 """Validates batches of magic 2 before an append, and assigns their offsets.
 
 Bounds: every access to a header is preceded by a check that all of it lies in the buffer, every
@@ -10,37 +8,13 @@ from __future__ import annotations
 
 import cython
 
+from ._primitives import int32, put_int
+
 # Why a walk ended.
 DONE = 0  # at the end of the buffer
 NO_BATCH = 1  # the bytes that follow are not a whole batch of magic 2
 BASE_OFFSET = 2  # a batch does not begin at offset 0
 COUNT = 3  # a batch has no records, or another number of records than of offsets
-
-
-@cython.cfunc
-@cython.inline
-@cython.nogil
-@cython.exceptval(check=False)
-def _int32(data: cython.uchar[::1], at: cython.Py_ssize_t) -> cython.longlong:
-    value: cython.longlong = (
-        (cython.cast(cython.longlong, data[at]) << 24)
-        | (cython.cast(cython.longlong, data[at + 1]) << 16)
-        | (cython.cast(cython.longlong, data[at + 2]) << 8)
-        | cython.cast(cython.longlong, data[at + 3])
-    )
-    return value - ((value >> 31) << 32)
-
-
-@cython.cfunc
-@cython.inline
-@cython.nogil
-@cython.exceptval(check=False)
-def _put_int(
-    data: cython.uchar[::1], at: cython.Py_ssize_t, value: cython.longlong, size: cython.int
-) -> cython.void:
-    i: cython.int
-    for i in range(size):
-        data[at + i] = cython.cast(cython.uchar, (value >> (8 * (size - 1 - i))) & 0xFF)
 
 
 def number(data: cython.uchar[::1], from_zero: cython.bint) -> tuple[int, int, int]:
@@ -59,18 +33,18 @@ def number(data: cython.uchar[::1], from_zero: cython.bint) -> tuple[int, int, i
         if end - at < 61 or data[at + 16] != 2:
             why = 1
             break
-        size = _int32(data, at + 8) + 12
+        size = int32(data, at + 8) + 12
         if size < 61 or size > end - at:
             why = 1
             break
-        if from_zero and (_int32(data, at) != 0 or _int32(data, at + 4) != 0):
+        if from_zero and (int32(data, at) != 0 or int32(data, at + 4) != 0):
             why = 2
             break
-        count = _int32(data, at + 57)
-        if count < 1 or count != _int32(data, at + 23) + 1:
+        count = int32(data, at + 57)
+        if count < 1 or count != int32(data, at + 23) + 1:
             why = 3
             break
-        _put_int(data, at, offset, 8)
+        put_int(data, at, offset, 8)
         offset += count
         batches += 1
         at += size
@@ -94,8 +68,8 @@ def place(
         table[row, 2] += distance
         table[row, 3] += distance
         table[row, 4] = leader_epoch
-        _put_int(data, at, table[row, 2], 8)
-        _put_int(data, at + 12, leader_epoch, 4)
+        put_int(data, at, table[row, 2], 8)
+        put_int(data, at + 12, leader_epoch, 4)
 
 
 @cython.cfunc

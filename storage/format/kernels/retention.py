@@ -1,5 +1,3 @@
-# cython: language_level=3, boundscheck=False, wraparound=False
-# cython: initializedcheck=False, cdivision=True
 """Decides which records compaction retains, from the newest offset of each key.
 
 Bounds: the rows of all batches are checked against the columns before any row is read.
@@ -9,7 +7,7 @@ from __future__ import annotations
 
 import cython
 
-# Whether a record is retained, or why it is discarded; cleaner/fates.py explains these.
+# Whether a record is retained, or why it is discarded; cleaner/record_filter.py lists all.
 KEPT = 0
 SUPERSEDED = 1
 TOMBSTONE = 2
@@ -17,16 +15,16 @@ KEYLESS = 4
 
 # The rule for a batch's records: retain all; retain the newest of each key; the same, but discard
 # tombstones.
-ALL_STAY = 0
-NEWEST_STAY = 1
-TOMBSTONES_GO = 2
+RETAIN_ALL = 0
+RETAIN_NEWEST = 1
+DISCARD_TOMBSTONES = 2
 
 
 @cython.cfunc
 @cython.inline
 @cython.nogil
 @cython.exceptval(check=False)
-def _fate(
+def _retention(
     key_size: cython.int,
     value_size: cython.int,
     offset: cython.longlong,
@@ -45,21 +43,21 @@ def _fate(
     return 0
 
 
-def judge_records(
+def filter_records(
     spans: cython.const[cython.int][:, ::1],
     offsets: cython.const[cython.longlong][::1],
     newest: cython.const[cython.longlong][::1],
     first_row: cython.const[cython.longlong][::1],
     rules: cython.const[cython.schar][::1],
     latest: cython.longlong,
-    fates: cython.uchar[::1],
+    retentions: cython.uchar[::1],
     keep: cython.uchar[::1],
     has_tombstone: cython.uchar[::1],
     counts: cython.longlong[::1],
 ) -> None:
-    """Writes the fate of each of the n rows to ``fates``, whether it is retained to ``keep``, and
-    whether each of the b batches retains a tombstone to ``has_tombstone``; ``rules`` has one rule
-    per batch. Adds the number of rows of each fate to ``counts``.
+    """Writes the retention of each of the n rows to ``retentions``, whether the row is retained to
+    ``keep``, and whether each of the b batches retains a tombstone to ``has_tombstone``; ``rules``
+    has one rule per batch. Adds the number of rows of each retention to ``counts``.
 
     ``newest``: the offset of each row's key in the offset map, -1 for none; ``latest``: the offset
     up to which the map covers the log.
@@ -67,8 +65,8 @@ def judge_records(
     batch: cython.Py_ssize_t
     row: cython.Py_ssize_t
     batches: cython.Py_ssize_t = rules.shape[0]
-    rows: cython.Py_ssize_t = fates.shape[0]
-    fate: cython.uchar
+    rows: cython.Py_ssize_t = retentions.shape[0]
+    retention: cython.uchar
     tombstone: cython.uchar
     rule: cython.int
     if first_row.shape[0] != batches + 1 or has_tombstone.shape[0] < batches:
@@ -76,7 +74,7 @@ def judge_records(
     if spans.shape[0] < rows or spans.shape[1] < 4 or keep.shape[0] < rows:
         raise ValueError("columns of different lengths")
     if counts.shape[0] <= 4:
-        raise ValueError("too few columns to count fates in")
+        raise ValueError("too few columns to count retentions in")
     if offsets.shape[0] < rows or newest.shape[0] < rows:
         raise ValueError("columns of different lengths")
     if first_row[0] < 0 or first_row[batches] > rows:
@@ -89,9 +87,11 @@ def judge_records(
             rule = rules[batch]
             tombstone = 0
             for row in range(first_row[batch], first_row[batch + 1]):
-                fate = _fate(spans[row, 1], spans[row, 3], offsets[row], newest[row], latest, rule)
-                fates[row] = fate
-                keep[row] = fate == 0
-                counts[fate] += 1
-                tombstone |= (fate == 0) & (spans[row, 3] < 0)
+                retention = _retention(
+                    spans[row, 1], spans[row, 3], offsets[row], newest[row], latest, rule
+                )
+                retentions[row] = retention
+                keep[row] = retention == 0
+                counts[retention] += 1
+                tombstone |= (retention == 0) & (spans[row, 3] < 0)
             has_tombstone[batch] = tombstone
