@@ -214,7 +214,7 @@ class FollowReader(Reader):
             async with self._one:
                 while not self._changes.is_ending:
                     change = self._changes.next_change(self._follow.partition)
-                    data = await trio.to_thread.run_sync(self._follow.take, size)
+                    data = await trio.to_thread.run_sync(self._follow.take, position, size)
                     if data is not None:
                         return data
                     if not self._follow.waits:

@@ -11,7 +11,7 @@ from kafkafs.storage import Columns, Damage, View
 from kafkafs.storage.errors import CorruptError, SegmentGone, StorageError, UnknownPartition, fresh
 
 from ..partition import MountedPartition
-from ..vfs.errnos import ReadInterrupted, WouldBlock
+from ..vfs.errnos import Invalid, ReadInterrupted, WouldBlock
 from ..vfs.handles import IDLE_SECONDS, Data, Handle
 
 # Polling interval, where there is no notification of new records.
@@ -25,12 +25,14 @@ _ATTEMPTS: Final = 8
 class FollowHandle(Handle):
     """Returns each record once, in order of offsets. One thread at a time may read.
 
+    It can be read from the end of the last read on, from beyond that, which skips bytes, and again
+    from within the last read: `head` seeks back to the end of the last line that it printed.
+
     The position in the log is an offset, not a position in a file, so rolled, deleted and replaced
     segments make no difference: the newest view is always scanned from that offset on.
     """
 
     direct_io = True
-    seekable = False
 
     def __init__(
         self,
@@ -50,13 +52,15 @@ class FollowHandle(Handle):
         self._ready: deque[memoryview | CorruptError] = deque()
         self._damage_met: set[tuple[str, int]] = set()
         self._ended = False
+        self._last: Data = b""  # what the last read returned
+        self.end = 0  # its end as a position in the file
 
     def read(self, position: int, size: int) -> Data:
-        """Returns the next bytes, at least one; `position` is where the last read ended. Returns
-        nothing if the partition was deleted. Raises CorruptError at damage, ReadInterrupted on a
-        timeout."""
+        """Returns the next bytes, at least one. Returns nothing if the partition was deleted.
+        Raises CorruptError at damage, ReadInterrupted on a timeout, Invalid for a position before
+        the last read."""
         deadline = time.monotonic() + IDLE_SECONDS
-        while (data := self.take(size)) is None:
+        while (data := self.take(position, size)) is None:
             if not self.waits:
                 raise WouldBlock
             if time.monotonic() >= deadline:
@@ -64,14 +68,27 @@ class FollowHandle(Handle):
             time.sleep(_POLL_SECONDS)
         return data
 
-    def take(self, size: int) -> Data | None:
+    def take(self, position: int, size: int) -> Data | None:
         """Returns the next bytes without waiting for records: None if there are none yet. May read
         from disk."""
-        if not self._ready and not self._ended:
+        if position >= self.end and not self._ready and not self._ended:
             self._produce()
-        return self.at_hand(0, size)
+        return self.at_hand(position, size)
 
     def at_hand(self, position: int, size: int) -> Data | None:
+        while (again := self.end - position) <= 0:
+            data = self._next(size if not again else min(-again, _ENOUGH))
+            if data:
+                self._last, self.end = data, self.end + len(data)
+            if not data or not again:
+                return data
+        if again > len(self._last):
+            raise Invalid("only the last read can be repeated")
+        return memoryview(self._last)[-again:][:size]
+
+    def _next(self, size: int) -> Data | None:
+        """Returns at most `size` bytes that were not returned before; None if there are none now,
+        b"" at the end."""
         if not self._ready:
             return b"" if self._ended else None
         first = self._ready.popleft()

@@ -53,18 +53,18 @@ def append(log: Path, data: bytes) -> None:
 def test_what_is_there_then_what_comes(log_dir: Path) -> None:
     handle = follow(log_dir)
     assert bytes(handle.read(0, 1000)) == lines(0, 1, 2, 3, 4, 5)
-    assert handle.take(1000) is None
+    assert handle.take(handle.end, 1000) is None
     with pytest.raises(WouldBlock):
         handle.read(18, 1000)
     append(log_dir / "t-0" / f"{4:020}.log", batch(6, 2))
-    assert bytes(handle.take(1000) or b"") == lines(6, 7)
-    assert handle.take(1000) is None
+    assert bytes(handle.take(handle.end, 1000) or b"") == lines(6, 7)
+    assert handle.take(handle.end, 1000) is None
 
 
 def test_small_reads(log_dir: Path) -> None:
     handle = follow(log_dir)
     found = b""
-    while part := handle.take(4):
+    while part := handle.take(handle.end, 4):
         assert len(part) <= 4
         found += part
     assert found == lines(0, 1, 2, 3, 4, 5)
@@ -72,38 +72,38 @@ def test_small_reads(log_dir: Path) -> None:
 
 def test_a_new_segment(log_dir: Path) -> None:
     handle = follow(log_dir)
-    handle.take(1000)
+    handle.take(handle.end, 1000)
     append(log_dir / "t-0" / f"{6:020}.log", batch(6))
-    assert bytes(handle.take(1000) or b"") == lines(6)
+    assert bytes(handle.take(handle.end, 1000) or b"") == lines(6)
 
 
 def test_half_a_batch_is_waited_for(log_dir: Path) -> None:
     handle = follow(log_dir)
-    handle.take(1000)
+    handle.take(handle.end, 1000)
     log, data = log_dir / "t-0" / f"{4:020}.log", batch(6)
     append(log, data[:-1])
-    assert handle.take(1000) is None
+    assert handle.take(handle.end, 1000) is None
     append(log, data[-1:])
-    assert bytes(handle.take(1000) or b"") == lines(6)
+    assert bytes(handle.take(handle.end, 1000) or b"") == lines(6)
 
 
 def test_retention_passes_the_reader(log_dir: Path) -> None:
     handle = follow(log_dir)
-    assert bytes(handle.take(2) or b"") == b"v0"
+    assert bytes(handle.take(handle.end, 2) or b"") == b"v0"
     for path in (log_dir / "t-0").glob(f"{0:020}.*"):
         path.unlink()
     rest = b""
-    while part := handle.take(1000):
+    while part := handle.take(handle.end, 1000):
         rest += part
     assert rest.endswith(lines(2, 3, 4, 5))
 
 
 def test_a_deleted_partition_is_the_end(log_dir: Path) -> None:
     handle = follow(log_dir)
-    handle.take(1000)
+    handle.take(handle.end, 1000)
     (log_dir / "t-0").rename(log_dir / f"t-0.{'0' * 32}-delete")
-    assert handle.take(1000) == b""
-    assert handle.read(0, 1000) == b""
+    assert handle.take(handle.end, 1000) == b""
+    assert handle.read(handle.end, 1000) == b""
 
 
 def test_nothing_comes(log_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,7 +111,7 @@ def test_nothing_comes(log_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     handle = follow(log_dir, waits=True)
     handle.read(0, 1000)
     with pytest.raises(ReadInterrupted):
-        handle.read(0, 1000)
+        handle.read(handle.end, 1000)
 
 
 def test_damage_fails_once(log_dir: Path) -> None:
@@ -120,8 +120,8 @@ def test_damage_fails_once(log_dir: Path) -> None:
     data[64] ^= 1
     log.write_bytes(data)
     handle = follow(log_dir)
-    assert bytes(handle.take(1000) or b"") == lines(0, 1)
+    assert bytes(handle.take(handle.end, 1000) or b"") == lines(0, 1)
     with pytest.raises(CorruptError):
-        handle.take(1000)
-    assert bytes(handle.take(1000) or b"") == lines(3, 4, 5)
-    assert handle.take(1000) is None
+        handle.take(handle.end, 1000)
+    assert bytes(handle.take(handle.end, 1000) or b"") == lines(3, 4, 5)
+    assert handle.take(handle.end, 1000) is None

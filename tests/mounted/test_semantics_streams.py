@@ -472,6 +472,23 @@ def test_follow_is_not_listed(live: LiveLog, mount: Mounting, tmp_path: Path) ->
     assert (tmp_path / "copy" / "values").read_bytes() == (where / "values").read_bytes()
 
 
+@promise(
+    "A reader can seek back within the bytes that its last read returned, as `head` does, and read"
+    " them again; a read from further back fails with EINVAL. Seeking ahead skips bytes."
+)
+def test_seeking_while_following(live: LiveLog, mount: Mounting) -> None:
+    where = mount(live.directory).point / "t" / "0" / "follow"
+    whole = lines(*range(6))
+    with where.open("rb", buffering=0) as file:
+        assert file.read(9) == whole[:9]
+        file.seek(-6, os.SEEK_CUR)
+        assert file.read(4) == whole[3:7]
+        assert file.read(4) == whole[7:9]
+        assert file.read(4) == whole[9:13]
+        assert errno_of(os.pread, file.fileno(), 1, 8) == errno.EINVAL
+        assert os.pread(file.fileno(), 3, 15) == whole[15:18]
+
+
 # -- 8 Status and settings ----------------------------------------------------------------------
 
 
