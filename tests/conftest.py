@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -17,15 +18,52 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Runs the tests with the longest timeouts first, so that none of them runs alone at the end
-    while other processes are idle."""
+#: Fixtures that take many seconds to set up: the tests that use one share it in one process.
+SHARED = ("broker", "built")
+#: So many processes run the tests of Spark, each with its own session.
+SPARK_SESSIONS = 2
+#: A test with a longer timeout starts early, because it takes a large part of the whole run.
+LONG_SECONDS = 1800
 
-    def patience(item: pytest.Item) -> float:
+
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Groups the tests that share what is expensive, and sorts them so that no process runs alone
+    at the end: first what takes long, then brokers, which mostly wait, then by timeout."""
+
+    def urgency(item: pytest.Item) -> tuple[int, float]:
         marker = item.get_closest_marker("timeout")
-        return float(marker.args[0]) if marker is not None else 300.0
+        patience = float(marker.args[0]) if marker is not None else 300.0
+        if item.get_closest_marker("spark") is not None:
+            return 0, 0.0
+        if patience > LONG_SECONDS:
+            return 1, 0.0
+        return (2 if _is_for_brokers(item) else 3), -patience
 
-    items.sort(key=lambda item: -patience(item))
+    items.sort(key=urgency)
+    if config.pluginmanager.hasplugin("xdist"):
+        sessions = _sessions([item for item in items if item.get_closest_marker("spark")])
+        for item in items:
+            names = [name for name in SHARED if name in getattr(item, "fixturenames", ())]
+            if item.get_closest_marker("spark") is not None:
+                names = [f"spark-{sessions[item.path]}"]
+            if names:
+                item.add_marker(pytest.mark.xdist_group(names[0]))
+
+
+def _is_for_brokers(item: pytest.Item) -> bool:
+    return item.path.parent.name == "broker"
+
+
+def _sessions(items: list[pytest.Item]) -> dict[Path, int]:
+    """Distributes the files of Spark's tests over its sessions; returns the session of each."""
+    counts = Counter(item.path for item in items)
+    loads = [0] * SPARK_SESSIONS
+    found = {}
+    for path, count in sorted(counts.items(), key=lambda each: (-each[1], each[0])):
+        found[path] = loads.index(min(loads))
+        loads[found[path]] += count
+    return found
 
 
 class Corpora:

@@ -1,12 +1,27 @@
 #!/usr/bin/env bash
 # Sets the machine up (tests/setup.sh) and runs every test. Safe to repeat, and quick the second time.
-#   tests/run.sh                 all: linters, types, quick tests, the kernels uncompiled, slow ones and a real broker, Spark
+#   tests/run.sh                 all: linters, types, quick tests, the kernels uncompiled, slow ones, real brokers, Spark
 #   tests/run.sh --fast          only the quick tests
-#   tests/run.sh [--fast] ARGS   ARGS go to pytest: tests/run.sh --fast tests/storage -k index
+#   tests/run.sh --all           all, and at every point what else is sampled; takes hours. It sets, unless they are set,
+#                                  KAFKAFS_CRASH_MOMENTS=all     cuts the power after every operation, not every n-th
+#                                  KAFKAFS_HYPOTHESIS=thorough   300 examples of each property, not 100
+#                                  KAFKAFS_SOAK_SECONDS=600      beside a broker under load, not 20
+#                                and it repeats the builds that passed with the same kernels, and all of storage uncompiled.
+#   tests/run.sh [--fast|--all] ARGS   ARGS go to pytest: tests/run.sh --fast tests/storage -k index
 set -euo pipefail
 cd "$(dirname "$0")/.."
 fast=
-if [ "${1:-}" = --fast ]; then fast=1; shift; fi
+all=
+case ${1:-} in
+    --fast) fast=1; shift ;;
+    --all) all=1; shift ;;
+esac
+if [ -n "$all" ]; then
+    export KAFKAFS_CRASH_MOMENTS=${KAFKAFS_CRASH_MOMENTS:-all}
+    export KAFKAFS_HYPOTHESIS=${KAFKAFS_HYPOTHESIS:-thorough}
+    export KAFKAFS_SOAK_SECONDS=${KAFKAFS_SOAK_SECONDS:-600}
+    rm -f build/proven-*
+fi
 chosen=$#
 if [ $chosen = 0 ]; then set -- tests; fi
 
@@ -21,16 +36,21 @@ step() {
     report+=$(printf '%6d s  %s' $((SECONDS - start)) "$name")$'\n'
 }
 
+# tests MORE ARGUMENTS: runs pytest in MORE processes than there are processors, since tests wait for daemons and brokers.
 # Arguments that choose tests may choose none of one step's; without arguments that is an error.
 tests() {
-    local status=0
-    python -m pytest -q --numprocesses auto --maxprocesses 4 --dist worksteal "$@" || status=$?
+    local status=0 processes=$(($(nproc) + $1))
+    shift
+    python -m pytest -q --numprocesses $((processes < 6 ? processes : 6)) "$@" || status=$?
     [ $status = 0 ] || { [ $status = 5 ] && [ "$chosen" != 0 ]; }
 }
 
+# Whether the kernels' sources run uncompiled is a question for the tests of what calls them.
 uncompiled() {
-    [ "$chosen" != 0 ] || set -- "${@:1:2}" tests/storage
-    KAFKAFS_KERNELS=python tests "$@"
+    if [ "$chosen" = 0 ]; then
+        set -- "${@:1:$(($# - 1))}" $(if [ -n "$all" ]; then echo tests/storage; else python -m tests.kernel_callers; fi)
+    fi
+    KAFKAFS_KERNELS=python tests 1 "$@"
 }
 
 lint() {
@@ -47,12 +67,11 @@ if [ -z "$fast" ]; then
     step 'ruff' lint
     step 'mypy' mypy kafkafs tests examples
 fi
-step 'quick tests' tests -m 'not slow and not broker and not spark' "$@"
+quick='not slow and not broker and not spark'
+step 'quick tests' tests 1 --dist worksteal -m "$quick" "$@"
 if [ -z "$fast" ]; then
-    step 'quick tests of storage, kernels uncompiled' uncompiled -m 'not slow and not broker and not spark' "$@"
-    # one process more than quick ones have: many of these wait, for brokers and for kills
-    step 'slow tests, real broker' tests --numprocesses "$(($(nproc) < 4 ? $(nproc) + 1 : 4))" -m '(slow or broker) and not spark' "$@"
-    # by files, in no more processes than need be: each starts a Spark of its own, and a file's tests share what it starts
-    step 'Spark' tests --numprocesses 2 --dist loadfile -m spark "$@"
+    step 'quick tests of what calls kernels, kernels uncompiled' uncompiled --dist worksteal -m "$quick" "$@"
+    # In the order of tests/conftest.py: brokers wait while Spark and the compilers work.
+    step 'slow tests, real brokers, Spark' tests 2 --dist loadgroup --no-loadscope-reorder -m 'slow or broker or spark' "$@"
 fi
 printf '\nAll passed:\n%s%6d s  together\n' "$report" $SECONDS

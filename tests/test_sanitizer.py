@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
+from tests.unchanged import ROOT, Proof
+
 KERNELS = "storage/format/kernels"
 #: Tests that pass bytes and tables of every kind to the kernels.
 CHOSEN = (
@@ -21,9 +22,12 @@ CHOSEN = (
 )
 
 
-@pytest.fixture
+TESTS = [f"tests/storage/test_{name}.py" for name in CHOSEN]
+
+
 def sanitized(tmp_path: Path) -> Path:
-    """A copy of this tree whose kernels are built with the address and undefined sanitizers."""
+    """Returns a copy of this tree whose kernels are built with the address and undefined
+    sanitizers."""
     tree = tmp_path / "tree"
     # Cython's output is kept if it exists, which saves a fifth of the time.
     leftovers = shutil.ignore_patterns(".*", "lib.*", "temp.*", "*.so", "*.egg-info", "__pycache__")
@@ -47,26 +51,26 @@ def library(name: str) -> str:
 
 @pytest.mark.slow
 @pytest.mark.timeout(2000)
-def test_no_kernel_reads_or_writes_out_of_bounds(sanitized: Path) -> None:
-    compiled = list((sanitized / KERNELS).glob("*.so"))
+def test_no_kernel_reads_or_writes_out_of_bounds(tmp_path: Path) -> None:
+    decisive = [ROOT / "setup.py", *(ROOT / each for each in TESTS)]
+    decisive += [path for place in (KERNELS, "tests/fuzz") for path in (ROOT / place).glob("*.py")]
+    proof = Proof("sanitizer", decisive)
+    proof.skip_if_known()
+    run_sanitized(sanitized(tmp_path))
+    proof.note()
+
+
+def run_sanitized(tree: Path) -> None:
+    """Runs the tests in a tree with sanitized kernels."""
+    compiled = list((tree / KERNELS).glob("*.so"))
     assert compiled
     assert all(b"__asan_init" in path.read_bytes() for path in compiled)
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-m",
-        "not slow",
-        *(f"tests/storage/test_{name}.py" for name in CHOSEN),
-        "tests/fuzz",
-    ]
     done = subprocess.run(
-        command,
+        [sys.executable, "-m", "pytest", "-q", "-m", "not slow", *TESTS, "tests/fuzz"],
         check=False,
         capture_output=True,
         text=True,
-        cwd=sanitized,
+        cwd=tree,
         env={
             **os.environ,
             "LD_PRELOAD": f"{library('libasan.so')}:{library('libubsan.so')}",

@@ -12,9 +12,11 @@ from pyspark.sql import SparkSession
 
 import kafkafs.spark
 from tests.spark import kafka_source
+from tests.spark.cluster import JVM
 
 CONFIGURATION = {
     "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.defaultJavaOptions": JVM,
     "spark.driver.host": "127.0.0.1",
     "spark.driver.memory": "1g",
     "spark.log.level": "ERROR",
