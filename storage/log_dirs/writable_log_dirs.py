@@ -152,11 +152,11 @@ class WritableLogDirs:
 
         with self._executor() as executor:
             jobs: list[Future[None]] = []
-            with counting:  # no progress is reported before the total is known
-                for log_dir in self.dirs:
-                    jobs += log_dir.load(executor, open_log, one_more)
-                total = len(jobs)
             try:
+                with counting:  # no progress is reported before the total is known
+                    for log_dir in self.dirs:
+                        jobs += log_dir.load(executor, open_log, one_more)
+                    total = len(jobs)
                 for job in jobs:
                     job.result()
             except BaseException:  # from a signal: do not wait for the rest

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from kafkafs.storage.cleaner.cleaning import CleaningResult
+from kafkafs.storage.cleaner.cleaning_state import LogCleaningState
 from kafkafs.storage.cleaner.manager import CleaningCandidate
 from kafkafs.storage.clock import SetClock
 from kafkafs.storage.errors import CleaningAborted, ConfigError, CorruptError, UnknownTopic
@@ -19,10 +20,12 @@ from kafkafs.storage.format.records.encoder import BatchPlan
 from kafkafs.storage.format.records.record_columns import RecordColumns, SimpleRecord
 from kafkafs.storage.io.durable import replaced
 from kafkafs.storage.log.read.view import View
+from kafkafs.storage.log_dirs.scheduler import TaskStatus
 from kafkafs.storage.log_manager import LogManager
 from tests.faults import FailingCalls
 from tests.reading import read
 from tests.threads import repeating
+from tests.waiting import PATIENCE_SECONDS, wait_until
 
 NOW = 1_700_000_000_000
 DAY_MS = 86_400_000
@@ -221,13 +224,6 @@ def test_a_buffer_without_room_for_a_key_is_refused(root: Path) -> None:
 # -- the background task --------------------------------------------------------------------------
 
 
-def wait_until(condition: Callable[[], bool]) -> None:
-    give_up = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < give_up
-        time.sleep(0.01)
-
-
 @pytest.mark.parametrize(
     "off", [{}, {"log.cleaner.enable": "false"}, {"log.cleaner.threads": "0"}], ids=str
 )
@@ -252,8 +248,14 @@ def test_the_first_pass_is_at_once(root: Path) -> None:
         make(engine, "a")
         engine.start()
         wait_until(lambda: ("a", 0) in checkpoint(root))
-        time.sleep(0.2)
-        assert [each.runs for each in engine.task_status() if each.name == "cleaner"] == [1]
+
+        def cleaner() -> TaskStatus:
+            return next(each for each in engine.task_status() if each.name == "cleaner")
+
+        wait_until(lambda: cleaner().next_run_ms > cleaner().last_run_ms)  # until it is planned
+        backoff_ms = 15_000  # log.cleaner.backoff.ms
+        assert cleaner().next_run_ms >= cleaner().last_run_ms + backoff_ms
+        assert cleaner().runs == 1
 
 
 @pytest.mark.parametrize("rate", ["0", "-1"])
@@ -265,13 +267,12 @@ def test_a_rate_at_which_nothing_is_read_is_refused(root: Path, rate: str) -> No
 
 def test_closing_ends_a_cleaning(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kafkafs.storage.cleaner.cleaning._CHECK_MS", 0)
+    # At this rate the pass would take more than an hour.
     slow = {"log.cleaner.io.max.bytes.per.second": "10", "log.cleaner.backoff.ms": "1"}
-    start = time.monotonic()
     with LogManager(str(root), slow, maintain=True) as engine:
         make(engine, "a", 600)
         engine.start()
         wait_until(lambda: not engine.cleaner.cleaning_state.is_idle(("a", 0)))
-    assert time.monotonic() - start < 30
     assert unfinished(root) == []
     assert checkpoint(root) == {}
     with LogManager(str(root)) as engine:
@@ -280,13 +281,26 @@ def test_closing_ends_a_cleaning(root: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_rate_is_kept(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A wait moves the clock by so much, and everything else by a millisecond."""
+
+    class Clock(SetClock):
+        def now_ms(self) -> int:
+            self.value += 1
+            return self.value
+
+    def wait(cleaning_state: LogCleaningState, key: object, seconds: float) -> None:
+        clock.advance(round(seconds * 1000))
+
+    clock = Clock(NOW)
     monkeypatch.setattr("kafkafs.storage.cleaner.cleaning._CHECK_MS", 0)
-    with LogManager(str(root), {"log.cleaner.io.max.bytes.per.second": "300000"}) as engine:
+    monkeypatch.setattr(LogCleaningState, "wait", wait)
+    rate = {"log.cleaner.io.max.bytes.per.second": "300000"}
+    with LogManager(str(root), rate, clock) as engine:
         make(engine, "a", 0, internal_segment_bytes="30000")
         append(engine, "a", 300, size=500)
-        start = time.monotonic()
+        start = clock.value
         result = clean(engine, "a")
-        assert time.monotonic() - start > result.bytes_before / 300_000
+        assert clock.value - start > result.bytes_before / 300
 
 
 # -- concurrent changes ---------------------------------------------------------------------------
@@ -316,7 +330,7 @@ def test_a_truncation_gives_it_up(root: Path, engine: LogManager) -> None:
         wait_until(lambda: engine.cleaner.cleaning_state._pauses[("a", 0)] > 0)
 
     refused(engine, "a", meanwhile, "truncated")
-    assert done.wait(10)
+    assert done.wait(PATIENCE_SECONDS)
     assert engine.writer("a", 0).end_offset == 15
     assert unfinished(root) == []
     assert checkpoint(root) == {}
@@ -362,7 +376,7 @@ def test_the_deletion_of_the_topic_gives_it_up(root: Path, engine: LogManager) -
         wait_until(lambda: engine.cleaner.cleaning_state._pauses[("a", 0)] > 0)
 
     refused(engine, "a", meanwhile, "truncated, deleted")
-    deleted.join(10)
+    deleted.join(PATIENCE_SECONDS)
     assert list(engine.topics()) == ["b"]
     engine.cleaner.uncleanable["b", 0] = "damage"
     engine.delete_topic("b")
@@ -397,7 +411,7 @@ def test_another_policy_gives_it_up(root: Path, engine: LogManager) -> None:
         wait_until(lambda: engine.cleaner.cleaning_state._pauses[("a", 0)] > 0)
 
     refused(engine, "a", meanwhile, "configured")
-    configure.join(10)
+    configure.join(PATIENCE_SECONDS)
     assert offsets(engine, "a") == list(range(60))
     assert engine.cleaner.candidate(("a", 0)) is None
 

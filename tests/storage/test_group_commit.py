@@ -16,6 +16,7 @@ from kafkafs.storage.log.append.appending import AppendRequest, LogAppendInfo
 from kafkafs.storage.log.append.group_commit import GroupCommit
 from kafkafs.storage.log.append.merging import RecordsRequest
 from tests.threads import in_threads, running
+from tests.waiting import PATIENCE_SECONDS, wait_until
 
 
 def request(number: int = 0) -> AppendRequest:
@@ -37,7 +38,7 @@ class Log:
         assert self._busy.acquire(blocking=False), "two groups ran at the same time"
         self.groups.append(list(requests))
         self.is_in.set()
-        assert self.may_go.wait(10)
+        assert self.may_go.wait(PATIENCE_SECONDS)
         for number, each in enumerate(requests):
             each.answer(LogAppendInfo(number, number))
         self._busy.release()
@@ -51,13 +52,6 @@ def started(work: Callable[[], object]) -> threading.Thread:
     thread = threading.Thread(target=work)
     thread.start()
     return thread
-
-
-def until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 10
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
 
 
 def waiting(group: GroupCommit) -> int:
@@ -81,11 +75,11 @@ def test_those_that_wait_are_made_together_in_their_order() -> None:
     group = GroupCommit(log.append, waits=False)
     log.hold()
     threads = [started(lambda: group.submit(request()))]
-    assert log.is_in.wait(10)
+    assert log.is_in.wait(PATIENCE_SECONDS)
     asked = [request(number) for number in range(5)]
     for number, each in enumerate(asked):
         threads.append(started(partial(group.submit, each)))
-        until(partial(are_waiting, group, number + 1))
+        wait_until(partial(are_waiting, group, number + 1))
     log.may_go.set()
     for thread in threads:
         thread.join()
@@ -119,7 +113,7 @@ def test_one_that_leads_waits_in_vain_only_once() -> None:
     group = GroupCommit(log.append, waits=True)
     log.hold()
     with running(*[lambda: group.submit(request())] * 4):
-        until(lambda: waiting(group) == 3)
+        wait_until(lambda: waiting(group) == 3)
         log.may_go.set()
     group.submit(request())
     assert group._expected == 1
@@ -146,7 +140,7 @@ def test_an_error_is_everyones_and_the_next_goes_on() -> None:
             group.submit(request())
 
     with running(*[work] * 4):
-        until(lambda: waiting(group) == 3)
+        wait_until(lambda: waiting(group) == 3)
         log.may_go.set()
     is_broken = False
     assert group.submit(request()) == LogAppendInfo(0, 0)
@@ -162,7 +156,7 @@ def test_a_signal_while_waiting_is_no_ones_but_the_waiters() -> None:
     group = GroupCommit(log.append, waits=True)
     log.hold()
     other = started(lambda: group.submit(request()))
-    assert log.is_in.wait(10)
+    assert log.is_in.wait(PATIENCE_SECONDS)
 
     def interrupt(number: int, frame: object) -> None:
         raise Interrupted
@@ -172,7 +166,7 @@ def test_a_signal_while_waiting_is_no_ones_but_the_waiters() -> None:
     assert main is not None
 
     def send() -> None:
-        until(lambda: waiting(group) == 1)
+        wait_until(lambda: waiting(group) == 1)
         time.sleep(0.02)
         signal.pthread_kill(main, signal.SIGUSR1)
 

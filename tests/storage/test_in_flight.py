@@ -5,8 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import threading
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -23,6 +22,7 @@ from kafkafs.storage.log.append.appending import LogAppendInfo
 from tests.faults import FailingCalls
 from tests.reading import open_view, read
 from tests.threads import in_threads
+from tests.waiting import PATIENCE_SECONDS, wait_until
 from tests.writing import NOW, batch, config, files, open_log
 
 SIZE = len(batch())
@@ -52,13 +52,6 @@ def values(path: Path) -> list[bytes | None]:
 
 def columns(*given: bytes) -> RecordColumns:
     return RecordColumns.from_values(list(given), timestamp=NOW)
-
-
-def until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 10
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
 
 
 def is_flying() -> bool:
@@ -145,8 +138,8 @@ def test_none_gets_past_one_that_the_log_refuses(path: Path, two: None) -> None:
     with writer._lock:
         asking = threading.Thread(target=ask)
         asking.start()
-        assert sent.wait(10)
-    asking.join(10)
+        assert sent.wait(PATIENCE_SECONDS)
+    asking.join(PATIENCE_SECONDS)
     assert found == [LogAppendInfo(0, 0), LogAppendInfo(1, 1), LogAppendInfo(-1, -1)]
     assert values(path) == [bytes(100)] * 2
 
@@ -212,7 +205,7 @@ def test_one_that_is_dropped_does_not_wait_for_what_it_appends(path: Path, two: 
     asked = writer.end_offset
     with writer._lock:  # no append can proceed
         del appending
-    until(lambda: not is_flying())
+    wait_until(lambda: not is_flying())
     assert len(values(path)) >= asked
 
 
@@ -233,21 +226,22 @@ def test_no_more_is_held_than_a_few_megabytes(path: Path, two: None) -> None:
     writer = open_log(path, config(max_message_bytes=1 << 30))
     part = columns(*[bytes(1 << 20)] * 3)
     asked: list[int] = []
+    found: list[object] = []
+    held: list[int] = []  # parts that were asked for and not appended yet, at each request
 
     def parts() -> Iterator[RecordColumns]:
         for n in range(20):
             asked.append(n)
+            held.append(len(asked) - len(found))
             yield part
 
-    found: list[object] = []
     with writer._lock:
         asking = threading.Thread(target=lambda: found.extend(writer.append_records_each(parts())))
         asking.start()
-        until(lambda: len(asked) == 3)  # two are waiting, and one is ready
-        time.sleep(0.05)
-        assert len(asked) == 3
-    asking.join(10)
+        wait_until(lambda: len(asked) == 3)  # two are waiting, and one is ready
+    asking.join(PATIENCE_SECONDS)
     assert len(found) == 20
+    assert max(held) <= 4
     large = columns(bytes(9 << 20))  # more than may be held in memory
     assert [each.first_offset for each in writer.append_records_each([large] * 3)] == [60, 61, 62]
 

@@ -20,6 +20,7 @@ from kafkafs.storage.log.append.writer import LogWriter
 from kafkafs.storage.log_manager import LogManager
 from tests.faults import FailingCalls
 from tests.reading import open_view, read
+from tests.waiting import PATIENCE_SECONDS
 from tests.writing import NOW, batch, config, open_log
 
 T = TypeVar("T")
@@ -85,11 +86,11 @@ def test_what_others_change_holds_up_nothing() -> None:
     def change() -> None:
         with uninterrupted:
             changing.set()
-            done.wait(20)
+            done.wait(PATIENCE_SECONDS)
 
     other = threading.Thread(target=change)
     other.start()
-    assert changing.wait(20)
+    assert changing.wait(PATIENCE_SECONDS)
     with pytest.raises(KeyboardInterrupt):
         send()
     assert other.is_alive()

@@ -5,19 +5,22 @@ from __future__ import annotations
 import os
 import shutil
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from kafkafs.storage.errors import CorruptError, SegmentGone, UnknownPartition
+from kafkafs.storage.format.records.batch import BASE_OFFSET, BatchTable
 from kafkafs.storage.format.records.columns import Columns, Damage
 from kafkafs.storage.format.records.record_columns import SimpleRecord
 from kafkafs.storage.io.disk import DirFd, OpenFile
+from kafkafs.storage.log.read import tail
 from kafkafs.storage.log.read.context import ReadLimits
 from kafkafs.storage.log.read.log import Log
 from kafkafs.storage.log.read.view import View
+from kafkafs.storage.segment.extent import Extent, Fault
+from kafkafs.storage.segment.walk import walk_headers
 from tests.building import BatchFields, build_batch
 from tests.logs import TopicSettings, write_partition
 from tests.reading import find, open_log, open_view, read, scan
@@ -61,7 +64,7 @@ def test_the_same_view_while_nothing_changes(directory: Path) -> None:
     log = open_log(directory)
     view = log.view()
     assert log.view() is view
-    time.sleep(0.06)  # until the directory's mtime is old enough to be trusted
+    os.utime(directory, (1, 1))  # old enough to be trusted
     assert log.view() is log.view() is view
 
 
@@ -130,13 +133,26 @@ def test_a_partition_that_begins_empty(tmp_path: Path) -> None:
     assert offsets(log.view()) == [0, 1]
 
 
-def test_a_growing_log_is_not_walked_again(directory: Path) -> None:
-    """After each append the view extends the previous one."""
+def test_a_growing_log_is_not_walked_again(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After each append the view extends the previous one: every batch is walked once."""
+    walked: list[int] = []  # base offsets
+
+    def noted(extent: Extent) -> Iterator[BatchTable | Fault]:
+        for part in walk_headers(extent):
+            if isinstance(part, BatchTable):
+                walked.extend(part.column(BASE_OFFSET).tolist())
+            yield part
+
+    monkeypatch.setattr(tail, "walk_headers", noted)
     log = open_log(directory)
     log.view()
+    walked.clear()
     for base in range(20, 400, 2):
         append(directory, 16, batch(base))
         assert log.view().end_offset == base + 2
+    assert walked == list(range(20, 400, 2))
     assert offsets(log.view()) == list(range(400))
 
 
@@ -336,7 +352,7 @@ def test_a_swap_without_an_original(directory: Path) -> None:
     log_file(directory, 8).rename(log_file(directory, 8, ".log.swap"))
     view = open_view(directory)
     assert offsets(view) == list(range(20))
-    assert view.segments[1].file_name.endswith(".log.swap")
+    assert view.segments[1].path.endswith(".log.swap")
 
 
 def test_swaps_do_not_count_while_the_cleaner_is_not_done(directory: Path) -> None:

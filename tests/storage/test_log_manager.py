@@ -6,8 +6,8 @@ import errno
 import shutil
 import signal
 import threading
-import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
@@ -46,6 +46,7 @@ from tests.faults import FailingCalls
 from tests.logs import write_log_dir
 from tests.reading import read
 from tests.threads import in_threads, repeating
+from tests.waiting import PATIENCE_SECONDS, wait_until
 
 NOW = 1_700_000_000_000
 DAY_MS = 86_400_000
@@ -211,21 +212,32 @@ def test_loading_is_told_partition_by_partition(root: Path) -> None:
         assert told == [(number, 5) for number in range(1, 6)]
 
 
-def test_an_opening_that_is_interrupted_leaves_the_rest(root: Path) -> None:
+def test_an_opening_that_is_interrupted_leaves_the_rest(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with LogManager(str(root)) as engine:
         engine.create_topic("a", 50)
     done: list[int] = []
+    has_stopped = threading.Event()
+    shutdown = ThreadPoolExecutor.shutdown
+
+    def noted(
+        executor: ThreadPoolExecutor, wait: bool = True, *, cancel_futures: bool = False
+    ) -> None:
+        shutdown(executor, wait=False, cancel_futures=cancel_futures)
+        has_stopped.set()
+        shutdown(executor, wait)
 
     def loaded(count: int, _: int) -> None:
         done.append(count)
-        if count == 1:
-            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
-        time.sleep(0.05)
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        assert has_stopped.wait(PATIENCE_SECONDS)
 
+    monkeypatch.setattr(ThreadPoolExecutor, "shutdown", noted)
     one_by_one = {"num.recovery.threads.per.data.dir": "1"}
     with pytest.raises(KeyboardInterrupt):
         LogManager(str(root), one_by_one, loaded=loaded)
-    assert len(done) < 10
+    assert done == [1]
     with LogManager(str(root)) as engine:  # it is not locked
         assert len(engine.writers()) == 50
 
@@ -890,12 +902,12 @@ def test_what_deletes_runs_by_itself_only_for_those_who_maintain(
             assert statuses[name].as_json()["notScheduled"] == NOT_MAINTAINED
             assert statuses[name].next_run_ms == -1
         assert statuses["flush"].as_json()["notScheduled"] is None
-        deadline = time.monotonic() + 20
-        while {each.name: each.runs for each in engine.task_status()}["flush"] < 20:
-            assert time.monotonic() < deadline
-            time.sleep(0.005)
-        runs = {each.name: each.runs for each in engine.task_status()}
-        assert (runs["retention"], runs["cleaner"]) == (0, 0)
+
+        def runs(name: str) -> int:
+            return next(each.runs for each in engine.task_status() if each.name == name)
+
+        wait_until(lambda: runs("flush") > 20)
+        assert (runs("retention"), runs("cleaner")) == (0, 0)
         assert values(engine, "a") == [b"x"]
         engine.run("retention")
         assert values(engine, "a") == []
@@ -908,7 +920,9 @@ def test_a_task_that_is_paused(root: Path) -> None:
         engine.pause("retention")
         append(engine, "a", b"x")
         engine.start()
-        time.sleep(0.05)
+        planned = engine._tasks._runners["retention"]
+        for _ in range(5):
+            wait_until(lambda then=planned.next_run_ms: planned.next_run_ms > then)
         assert engine.writer("a", 0).start_offset == 0
         engine.run("retention")
         assert engine.writer("a", 0).start_offset == 1
@@ -916,10 +930,7 @@ def test_a_task_that_is_paused(root: Path) -> None:
         assert (status.is_paused, status.runs, status.failures) == (True, 1, 0)
         append(engine, "a", b"y")
         engine.resume("retention")
-        deadline = time.monotonic() + 10
-        while engine.writer("a", 0).start_offset == 1:
-            assert time.monotonic() < deadline
-            time.sleep(0.005)
+        wait_until(lambda: engine.writer("a", 0).start_offset == 2)
 
 
 def test_many_threads_at_once(root: Path) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Generator
 import pytest
 
 from kafkafs.storage.concurrency.read_ahead import parallel_map, read_ahead
+from tests.waiting import PATIENCE_SECONDS
 
 
 def numbers(count: int, made_by: list[str]) -> Generator[int]:
@@ -41,7 +42,7 @@ def test_the_next_one_is_made_while_one_is_worked_on(monkeypatch: pytest.MonkeyP
 
     for item in read_ahead(items()):
         if item == 2:
-            assert third_is_made.wait(10)
+            assert third_is_made.wait(PATIENCE_SECONDS)
 
 
 def test_an_error_comes_where_its_item_would(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,7 +104,7 @@ class TestSideBySide:
 
     def test_at_the_same_time(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1})
-        both = threading.Barrier(2, timeout=30)
+        both = threading.Barrier(2, timeout=PATIENCE_SECONDS)
 
         def work(item: int) -> int:
             if item >= 2:

@@ -8,10 +8,12 @@ from collections.abc import Callable
 
 import pytest
 
-from kafkafs.storage.clock import SetClock
+from kafkafs.storage.clock import SetClock, SystemClock
 from kafkafs.storage.config.kafka import UNLIMITED
 from kafkafs.storage.errors import LogDirError
+from kafkafs.storage.log_dirs import scheduler
 from kafkafs.storage.log_dirs.scheduler import ScheduledTask, Scheduler, TaskStatus
+from tests.waiting import PATIENCE_SECONDS, wait_until
 
 HOUR_MS = 3_600_000
 
@@ -35,13 +37,11 @@ def test_tasks_run_by_themselves_until_they_are_stopped() -> None:
     )
     tasks.start()
     for _ in range(3):
-        assert runs.acquire(timeout=10)
-    began = time.monotonic()
-    tasks.stop()
-    assert time.monotonic() - began < 5
-    while runs.acquire(blocking=False):
-        pass
-    assert not runs.acquire(timeout=0.05)
+        assert runs.acquire(timeout=PATIENCE_SECONDS)
+    assert [thread for thread in threading.enumerate() if thread.name == "kafkafs-often"]
+    tasks.stop()  # without waiting an hour
+    names = {thread.name for thread in threading.enumerate()}
+    assert not names & {"kafkafs-often", "kafkafs-late", "kafkafs-never"}
     assert not late.is_set()
     tasks.stop()
 
@@ -60,12 +60,12 @@ def test_a_failure_is_told_until_the_task_works_again_and_stops_no_other() -> No
 
     tasks = Scheduler([ScheduledTask("work", work, 1, 0)])
     tasks.start()
-    assert runs.acquire(timeout=10)
-    assert runs.acquire(timeout=10)
+    assert runs.acquire(timeout=PATIENCE_SECONDS)
+    assert runs.acquire(timeout=PATIENCE_SECONDS)
     assert tasks.problems == ["work: /data: no disk"]
     broken.clear()
     for _ in range(3):
-        assert runs.acquire(timeout=10)
+        assert runs.acquire(timeout=PATIENCE_SECONDS)
     assert tasks.problems == []
     broken.set()
     with pytest.raises(LogDirError):
@@ -89,33 +89,50 @@ def test_two_runs_of_a_task_never_meet() -> None:
     tasks.stop()
 
 
+class CountingClock(SystemClock):
+    """Counts how often the time was read."""
+
+    count = 0
+
+    def now_ms(self) -> int:
+        self.count += 1
+        return super().now_ms()
+
+
 def test_a_paused_task_runs_only_when_asked_for() -> None:
     runs = threading.Semaphore(0)
+    rounds = CountingClock()
     tasks = Scheduler(
-        [ScheduledTask("work", runs.release, 1, 0), ScheduledTask("other", lambda: None, 1, 0)]
+        [
+            ScheduledTask("work", runs.release, 1, 0),
+            ScheduledTask("other", lambda: None, HOUR_MS, HOUR_MS),
+        ],
+        rounds,
     )
     tasks.pause("work")
     tasks.start()
-    assert not runs.acquire(timeout=0.05)
+    wait_until(lambda: rounds.count > 10)  # "other" takes one reading, each round of "work" one
+    assert not runs.acquire(blocking=False)
     tasks.run("work")
-    assert runs.acquire(timeout=0.05)
+    assert runs.acquire(blocking=False)
     work, other = tasks.status()
     assert (work.is_paused, work.next_run_ms, work.runs) == (True, -1, 1)
     assert (other.is_paused, other.next_run_ms > 0) == (False, True)
     tasks.resume("work")
-    assert runs.acquire(timeout=10)
+    assert runs.acquire(timeout=PATIENCE_SECONDS)
     assert not tasks.status()[0].is_paused
     tasks.stop()
 
 
-def test_what_is_known_of_a_task() -> None:
+def test_what_is_known_of_a_task(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = SetClock(5)
+    monkeypatch.setattr(scheduler, "monotonic", lambda: clock.value / 1000)
     inside, go_on = threading.Event(), threading.Event()
     errors = [LogDirError("/data", "no disk")]
 
     def work() -> None:
         inside.set()
-        assert go_on.wait(10)
+        assert go_on.wait(PATIENCE_SECONDS)
         clock.advance(10)
         if errors:
             raise errors.pop()
@@ -129,7 +146,7 @@ def test_what_is_known_of_a_task() -> None:
 
     thread = threading.Thread(target=fail)
     thread.start()
-    assert inside.wait(10)
+    assert inside.wait(PATIENCE_SECONDS)
     (status,) = tasks.status()
     assert (status.is_running, status.runs, status.last_run_ms) == (True, 0, 5)
     go_on.set()
@@ -142,7 +159,7 @@ def test_what_is_known_of_a_task() -> None:
         1,
         15,
     )
-    assert 0 < status.seconds < 10
+    assert status.seconds == pytest.approx(0.02)
 
 
 @pytest.mark.parametrize("verb", [Scheduler.run, Scheduler.pause, Scheduler.resume])

@@ -9,7 +9,6 @@ from __future__ import annotations
 import errno
 import os
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -24,6 +23,7 @@ from kafkafs.storage.io.durable import Calls, replaced
 from kafkafs.storage.log.append.writer import LogWriter
 from tests.faults import FailingCalls, path_of
 from tests.reading import open_view, read
+from tests.waiting import PATIENCE_SECONDS, wait_until
 from tests.writing import NOW, Unsynced, batch, config, files, open_log
 
 SIZE = len(batch())
@@ -260,7 +260,7 @@ def test_an_interrupted_flush_is_nobodys_success(tmp_path: Path) -> None:
             self.flushes += 1
             if self.flushes == 1:
                 flushing.set()
-                assert may_flush.wait(20)
+                assert may_flush.wait(PATIENCE_SECONDS)
             else:
                 raise KeyboardInterrupt
 
@@ -278,16 +278,13 @@ def test_an_interrupted_flush_is_nobodys_success(tmp_path: Path) -> None:
     threads = [threading.Thread(target=append) for _ in range(3)]
     with replaced(Interrupted()):
         threads[0].start()
-        assert flushing.wait(20)
+        assert flushing.wait(PATIENCE_SECONDS)
         for thread in threads[1:]:
             thread.start()
-        deadline = time.monotonic() + 20
-        while len(writer._durable_appends._waiting) < 2:
-            assert time.monotonic() < deadline
-            time.sleep(0.001)
+        wait_until(lambda: len(writer._durable_appends._waiting) == 2)
         may_flush.set()
         for thread in threads:
-            thread.join(20)
+            thread.join(PATIENCE_SECONDS)
     assert sorted(outcomes) == ["durable", "interrupted", "interrupted"]
     assert writer.recovery_point < writer.end_offset
 
