@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -13,9 +13,9 @@ from click.testing import CliRunner, Result
 
 from examples.textbook import write_textbook
 from kafkafs.cli.main import cli
+from tests.cli.results import Corpus, Kafkafs, Shell
 
 ROOT = Path(__file__).parents[2]
-Kafkafs = Callable[..., Result]
 
 
 @pytest.fixture
@@ -26,6 +26,12 @@ def kafkafs() -> Kafkafs:
         return CliRunner().invoke(cli, [str(argument) for argument in arguments])
 
     return run
+
+
+@pytest.fixture
+def clean(corpus: Corpus) -> Path:
+    """The log directory of a broker that was stopped in good order."""
+    return corpus("kafka43-clean")
 
 
 @pytest.fixture(scope="session")
@@ -50,9 +56,7 @@ def programs(tmp_path_factory: pytest.TempPathFactory, environment: Mapping[str,
 
 
 @pytest.fixture(scope="session")
-def shell(
-    programs: Path, environment: Mapping[str, str]
-) -> Callable[[str], subprocess.CompletedProcess[str]]:
+def shell(programs: Path, environment: Mapping[str, str]) -> Shell:
     """`shell("kafkafs ls … | head -1")` runs a bash script with kafkafs on its PATH."""
 
     def run(script: str) -> subprocess.CompletedProcess[str]:

@@ -17,12 +17,9 @@ from kafkafs.cli.main import cli
 from kafkafs.cli.verbs.append import whole_lines
 from kafkafs.storage.log_dirs.engine import Engine
 from kafkafs.storage.log_manager import LogManager
+from tests.cli.results import Corpus, Kafkafs, Shell, stderr_of, stdout_of
 from tests.cli.terminal import Terminal
 from tests.reading import UNCOMMITTED, Plain, read
-
-Kafkafs = Callable[..., Result]
-Corpus = Callable[[str], Path]
-Shell = Callable[[str], "subprocess.CompletedProcess[str]"]
 
 
 @pytest.fixture
@@ -54,9 +51,8 @@ def records(data: Path, topic: str = "orders", partition: int = 0) -> list[Plain
 
 def test_lines_are_values_and_get_the_present_time(data: Path, append: Append) -> None:
     before = time.time_ns() // 1_000_000
-    result = append(b"a\n\n\xff\0\nlast", "orders/0")
-    assert (result.exit_code, result.stderr) == (0, "")
-    assert result.stdout == "orders/0: 4 records, offsets 0 to 3\n"
+    text = stdout_of(append(b"a\n\n\xff\0\nlast", "orders/0"))
+    assert text == "orders/0: 4 records, offsets 0 to 3\n"
     found = records(data)
     assert [(record.key, record.value) for record in found] == [
         (None, b"a"), (None, b""), (None, b"\xff\0"), (None, b"last"),
@@ -129,9 +125,7 @@ def test_what_the_topic_refuses_names_its_line_too(data: Path, append: Append) -
 
 def test_a_transaction_is_all_or_nothing(data: Path, append: Append) -> None:
     options = ("--transaction", "--key-separator", "=")
-    bad = append("a=1\nb\n", "orders/0", *options)
-    assert (bad.exit_code, bad.stdout) == (1, "")
-    assert "line 2: no '='" in bad.stderr
+    assert "line 2: no '='" in stderr_of(append("a=1\nb\n", "orders/0", *options))
     assert records(data) == []
     assert append("a=1\nb=2\n", "orders/0", *options).exit_code == 0
     assert [record.value for record in records(data)] == [b"1", b"2"]
@@ -167,10 +161,9 @@ def test_batches_have_their_size(data: Path, append: Append, kafkafs: Kafkafs) -
     ],
 )
 def test_wrong_usage(append: Append, words: list[str], code: int, line: str) -> None:
-    result = append("x\n", *words)
-    assert (result.exit_code, result.stdout) == (code, "")
-    assert line in result.stderr
-    assert result.stderr.count("\n") == 1
+    problem = stderr_of(append("x\n", *words), code)
+    assert line in problem
+    assert problem.count("\n") == 1
 
 
 def test_a_held_directory_is_refused_with_the_holder(data: Path, shell: Shell) -> None:

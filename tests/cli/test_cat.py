@@ -6,7 +6,7 @@ import json
 import re
 import signal
 import subprocess
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -17,16 +17,9 @@ from kafkafs.storage.format.records.record_columns import RecordColumns, SimpleR
 from kafkafs.storage.log_manager import LogManager
 from tests import answers
 from tests.building import build_batch
+from tests.cli.results import Corpus, Kafkafs, stderr_of
 from tests.cli.terminal import Terminal
 from tests.logs import write_partition
-
-Kafkafs = Callable[..., Result]
-Corpus = Callable[[str], Path]
-
-
-@pytest.fixture
-def clean(corpus: Corpus) -> Path:
-    return corpus("kafka43-clean")
 
 
 def answer(offset: int, topic: str = "orders") -> answers.ExpectedRecord:
@@ -72,9 +65,7 @@ def test_streams(kafkafs: Kafkafs, clean: Path) -> None:
 
 
 def test_isolation(kafkafs: Kafkafs, clean: Path) -> None:
-    hidden = kafkafs("cat", clean, "txn/0/offset/12")
-    assert (hidden.exit_code, hidden.stdout) == (1, "")
-    assert "an aborted transaction" in hidden.stderr
+    assert "an aborted transaction" in stderr_of(kafkafs("cat", clean, "txn/0/offset/12"))
     shown = printed(kafkafs("cat", "--isolation", "read_uncommitted", clean, "txn/0/offset/12"))
     records = answers.records("kafka43-clean", "txn", 0, answers.READ_UNCOMMITTED)
     assert shown == next(record.value for record in records if record.offset == 12)
@@ -144,10 +135,9 @@ def test_what_cannot_be_printed_is_told_and_the_rest_is_printed(
 def test_a_path_that_leads_nowhere_says_why(
     kafkafs: Kafkafs, clean: Path, verb: str, path: str, why: str
 ) -> None:
-    result = kafkafs(verb, clean, path)
-    assert (result.exit_code, result.stdout) == (1, "")
-    assert result.stderr.startswith(f"kafkafs: {path}: {why}")
-    assert result.stderr.count("\n") == 1
+    problem = stderr_of(kafkafs(verb, clean, path))
+    assert problem.startswith(f"kafkafs: {path}: {why}")
+    assert problem.count("\n") == 1
 
 
 @pytest.mark.parametrize("path", ["t/0/key/ordre-7", "t/0/compacted/latest/ordre-7"])
@@ -171,10 +161,9 @@ def test_a_stray_partition_is_named_as_it_can_be_read(kafkafs: Kafkafs, tmp_path
         engine.writer("lost", 0).append_records(RecordColumns.from_records(records))
     stray = f"lost-3.{'a' * 32}-stray"
     (data / "lost-0").rename(data / stray)
-    result = kafkafs("cat", data, "lost/3/values")
-    assert (result.exit_code, result.stdout) == (1, "")
+    problem = stderr_of(kafkafs("cat", data, "lost/3/values"))
     hint = f"a broker set its partitions aside as stray, read them as {stray}/3"
-    assert result.stderr == f"kafkafs: lost/3/values: no topic lost; {hint}\n"
+    assert problem == f"kafkafs: lost/3/values: no topic lost; {hint}\n"
     assert kafkafs("cat", data, f"{stray}/3/values").stdout == "v\n"
     assert hint in kafkafs("why", data, "lost/3").stderr
 
@@ -195,9 +184,8 @@ def test_output_goes_on_behind_damage(kafkafs: Kafkafs, corpus: Corpus) -> None:
 
 def test_a_damaged_record(kafkafs: Kafkafs, corpus: Corpus) -> None:
     level = ["--isolation", "read_uncommitted"]
-    result = kafkafs("cat", *level, corpus("kafka43-torn"), "crash-txn/0/offset/2874")
-    assert (result.exit_code, result.stdout) == (1, "")
-    assert "2648.log: position 10401: batch 2873-2880: crc is 1e6826b3" in result.stderr
+    problem = stderr_of(kafkafs("cat", *level, corpus("kafka43-torn"), "crash-txn/0/offset/2874"))
+    assert "2648.log: position 10401: batch 2873-2880: crc is 1e6826b3" in problem
 
 
 @contextmanager
@@ -295,9 +283,8 @@ def test_what_compaction_would_leave_at_another_time(kafkafs: Kafkafs, corpus: C
 def test_a_time_is_refused_where_it_makes_no_difference(
     kafkafs: Kafkafs, corpus: Corpus, verb: str, path: str
 ) -> None:
-    result = kafkafs(verb, "--at", "2027-01-01", corpus("compact-before"), path)
-    assert (result.exit_code, result.stdout) == (2, "")
-    (line,) = result.stderr.splitlines()
+    problem = stderr_of(kafkafs(verb, "--at", "2027-01-01", corpus("compact-before"), path), 2)
+    (line,) = problem.splitlines()
     assert "--at does not apply to cmp-lag" in line
     assert "TOPIC/PARTITION/compacted/" in line
 

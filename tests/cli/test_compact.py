@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
-from click.testing import Result
 
 import kafkafs as package
 from kafkafs.storage.clock import SetClock
@@ -17,11 +14,10 @@ from kafkafs.storage.format.records.encoder import BatchPlan
 from kafkafs.storage.format.records.record_columns import RecordColumns, SimpleRecord
 from kafkafs.storage.log_dirs.engine import Engine
 from kafkafs.storage.log_manager import LogManager
+from tests.cli.results import Corpus, Kafkafs, lines_of, rows_of, stderr_of, stdout_of
 from tests.conftest import differences, fingerprint
 from tests.reading import read
 
-Kafkafs = Callable[..., Result]
-Corpus = Callable[[str], Path]
 # A time in the past, so that records a day older have expired whenever the test runs.
 THEN = 1_700_000_000_000
 DAY_MS = 86_400_000
@@ -58,11 +54,6 @@ def data(tmp_path: Path) -> Path:
     return tmp_path / "data"
 
 
-def rows(result: Result) -> list[Mapping[str, Any]]:
-    assert (result.exit_code, result.stderr) == (0, "")
-    return [json.loads(line) for line in result.stdout.splitlines()]
-
-
 def offsets(data: Path, topic: str) -> list[int]:
     return [each.offset for each in read(Engine(str(data)).log(topic, 0).view())]
 
@@ -75,10 +66,9 @@ def contents(partition: Path) -> dict[str, bytes]:
 def test_a_compaction(kafkafs: Kafkafs, data: Path) -> None:
     foretold = kafkafs("compact", "-n", data)
     before = contents(data / "b-0")
-    done = kafkafs("compact", data)
-    assert (done.exit_code, done.stderr) == (0, "")
-    assert done.stdout == foretold.stdout
-    table = [" ".join(line.split()) for line in done.stdout.splitlines()]
+    text = stdout_of(kafkafs("compact", data))
+    assert text == foretold.stdout
+    table = [" ".join(line.split()) for line in text.splitlines()]
     stays = "2 newest of their keys, 5 in the active segment"
     assert table == [
         "TOPIC PARTITION SEGMENTS AFTER RECORDS AFTER BYTES AFTER DISCARDED RETAINED",
@@ -98,12 +88,12 @@ def test_what_is_not_due_is_told_and_forced(kafkafs: Kafkafs, data: Path) -> Non
     assert "6.7K   1.2K  33 superseded  " in a
     assert b.split("  ")[-2] == "not due: dirty ratio 0.15, must exceed 0.50"
     assert b.split("  ")[-1] == "66 not cleaned"
-    (row,) = rows(kafkafs("compact", "-n", "-a", "--json", data, "b"))
+    (row,) = rows_of(kafkafs("compact", "-n", "-a", "--json", data, "b"))
     assert (row["isEligible"], row["isOverdue"], row["passes"]) == (False, False, 0)
     assert row["bytes"]["before"] == row["bytes"]["after"]
-    assert rows(kafkafs("compact", data, "b/0", "--json")) == []
-    foretold = rows(kafkafs("compact", "-n", "--force", data, "b/0", "--json"))
-    done = rows(kafkafs("compact", "--force", data, "b/0", "--json"))
+    assert rows_of(kafkafs("compact", data, "b/0", "--json")) == []
+    foretold = rows_of(kafkafs("compact", "-n", "--force", data, "b/0", "--json"))
+    done = rows_of(kafkafs("compact", "--force", data, "b/0", "--json"))
     assert done == foretold
     assert done[0]["gone"] == {
         "superseded": done[0]["records"]["before"] - done[0]["records"]["after"],
@@ -120,11 +110,9 @@ def test_what_is_not_due_is_told_and_forced(kafkafs: Kafkafs, data: Path) -> Non
 def test_a_dry_run_beside_who_writes(kafkafs: Kafkafs, data: Path) -> None:
     with LogManager(str(data), clock=SetClock(THEN)):
         before = fingerprint(data)
-        assert len(rows(kafkafs("compact", "-n", data, "--json"))) == 1
+        assert len(rows_of(kafkafs("compact", "-n", data, "--json"))) == 1
         assert differences(before, fingerprint(data)) == []
-        locked = kafkafs("compact", data)
-        assert (locked.exit_code, locked.stdout) == (1, "")
-        assert "stop that process, or open" in locked.stderr
+        assert "stop that process, or open" in stderr_of(kafkafs("compact", data))
 
 
 def test_tombstones_at_another_time(kafkafs: Kafkafs, tmp_path: Path) -> None:
@@ -139,7 +127,7 @@ def test_tombstones_at_another_time(kafkafs: Kafkafs, tmp_path: Path) -> None:
         append(engine, "t", *[b"%d" % number for number in range(50, 90)])
 
     def tombstones(*words: str) -> int:
-        (row,) = rows(kafkafs("compact", "-n", "--json", data, "-f", *words))
+        (row,) = rows_of(kafkafs("compact", "-n", "--json", data, "-f", *words))
         assert sum(row["stays"].values()) == row["records"]["after"]
         assert row["stays"].get("tombstone", 0) + row["gone"]["tombstone"] == 9
         return int(row["gone"]["tombstone"])
@@ -152,9 +140,9 @@ def test_tombstones_at_another_time(kafkafs: Kafkafs, tmp_path: Path) -> None:
 def test_what_expires(kafkafs: Kafkafs, data: Path) -> None:
     words = [data, "a", "-c", "cleanup.policy=compact,delete", "-c", f"retention.ms={DAY_MS}"]
     for more in ([], ["-c", "min.cleanable.dirty.ratio=1"]):
-        (row,) = rows(kafkafs("compact", "-n", "--json", *words, *more))
+        (row,) = rows_of(kafkafs("compact", "-n", "--json", *words, *more))
         assert row["gone"]["expired"] == 40
-    (done,) = rows(kafkafs("compact", "--json", *words))
+    (done,) = rows_of(kafkafs("compact", "--json", *words))
     assert (done["gone"], done["records"]) == (row["gone"], row["records"])
     assert offsets(data, "a") == []
     text = kafkafs("compact", "-n", data, "b", *words[2:]).stdout
@@ -179,12 +167,10 @@ def test_damage_in_one_log_holds_up_no_other(kafkafs: Kafkafs, data: Path) -> No
 
 @pytest.mark.parametrize("words", [[], ["-n"]])
 def test_what_is_not_compacted(kafkafs: Kafkafs, data: Path, words: list[str]) -> None:
-    result = kafkafs("compact", data, "plain", *words)
-    assert (result.exit_code, result.stdout) == (1, "")
-    assert result.stderr == 'kafkafs: plain-0: cleanup.policy does not include "compact"\n'
-    result = kafkafs("compact", data, "plain", "-c", "cleanup.policy=compact", *words)
-    assert (result.exit_code, result.stderr) == (0, "")
-    assert len(result.stdout.splitlines()) == 2
+    problem = stderr_of(kafkafs("compact", data, "plain", *words))
+    assert problem == 'kafkafs: plain-0: cleanup.policy does not include "compact"\n'
+    lines = lines_of(kafkafs("compact", data, "plain", "-c", "cleanup.policy=compact", *words))
+    assert len(lines) == 2
 
 
 @pytest.mark.parametrize(
@@ -199,23 +185,21 @@ def test_what_is_not_compacted(kafkafs: Kafkafs, data: Path, words: list[str]) -
     ],
 )
 def test_wrong_usage(kafkafs: Kafkafs, data: Path, words: list[str], code: int, line: str) -> None:
-    result = kafkafs("compact", data, *words)
-    assert (result.exit_code, result.stdout) == (code, "")
-    assert line in result.stderr
+    assert line in stderr_of(kafkafs("compact", data, *words), code)
 
 
 def test_a_brokers_logs(kafkafs: Kafkafs, writable_corpus: Corpus) -> None:
     """A dry run reports exactly what the real run removes."""
     root = writable_corpus("compact-before2")
     topics = ["cmp-tomb", "cmp-txn-short", "cmp-producers"]
-    (lag,) = rows(
+    (lag,) = rows_of(
         kafkafs("compact", "-n", root, "cmp-lag", "--at", "2026-11-21T20:00:00Z", "--json")
     )
     assert lag["stays"].keys() == {"newest", "tombstone", "lag", "active"}
-    then = rows(kafkafs("compact", "-n", root, *topics, "--json", "--at", PHASE_4))
+    then = rows_of(kafkafs("compact", "-n", root, *topics, "--json", "--at", PHASE_4))
     assert [row["gone"]["tombstone"] for row in then] == [1, 0, 0]
-    foretold = rows(kafkafs("compact", "-n", root, *topics, "--json"))
-    done = rows(kafkafs("compact", root, *topics, "--json"))
+    foretold = rows_of(kafkafs("compact", "-n", root, *topics, "--json"))
+    done = rows_of(kafkafs("compact", root, *topics, "--json"))
     assert [row["topic"] for row in done] == topics
     # A delete horizon that is set a second later may be encoded a byte longer or shorter.
     sizes = [{**row, "bytes": row["bytes"]["before"]} for row in done]
@@ -226,7 +210,7 @@ def test_a_brokers_logs(kafkafs: Kafkafs, writable_corpus: Corpus) -> None:
         assert sum(row["gone"].values()) == gone > 0
         assert sum(row["stays"].values()) == row["records"]["after"]
         assert row["stays"].keys() <= {"newest", "tombstone", "active"}
-    assert rows(kafkafs("compact", root, *topics, "--json")) == []
+    assert rows_of(kafkafs("compact", root, *topics, "--json")) == []
 
 
 def test_the_keys_that_stay(kafkafs: Kafkafs, tmp_path: Path) -> None:
@@ -247,7 +231,7 @@ def test_the_keys_that_stay(kafkafs: Kafkafs, tmp_path: Path) -> None:
         "a\\tb\t9\tnewest of its key",
         "c\t14\tin the active segment",
     ]
-    found = rows(kafkafs(*words, "--json"))
+    found = rows_of(kafkafs(*words, "--json"))
     assert found[0] == {"key": {"base64": "/w=="}, "offset": 2, "stays": "newest", "until": None}
     assert found[2]["until"] == THEN + 5 + DAY_MS
     assert found[5] == {"key": "c", "offset": 14, "stays": "active", "until": None}
@@ -255,19 +239,17 @@ def test_the_keys_that_stay(kafkafs: Kafkafs, tmp_path: Path) -> None:
     # Once a pass has set the delete horizon, it does not change.
     with LogManager(str(data), clock=SetClock(THEN + 7)) as engine:
         engine.run("cleaner")
-    assert rows(kafkafs(*words, "--json"))[2]["until"] == THEN + 7 + DAY_MS
+    assert rows_of(kafkafs(*words, "--json"))[2]["until"] == THEN + 7 + DAY_MS
 
 
 @pytest.mark.parametrize("words", [["a/0"], ["-n"], ["-n", "a"], ["-n", "a/0", "b/0"]])
 def test_keys_of_one_partition_only(kafkafs: Kafkafs, data: Path, words: list[str]) -> None:
-    result = kafkafs("compact", "--keys", data, *words)
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert "--keys requires --dry-run and exactly one TOPIC/PARTITION" in result.stderr
+    problem = stderr_of(kafkafs("compact", "--keys", data, *words), 2)
+    assert "--keys requires --dry-run and exactly one TOPIC/PARTITION" in problem
 
 
 def test_nothing_to_compact_is_said(kafkafs: Kafkafs, tmp_path: Path) -> None:
     with package.open(tmp_path / "data", writable=True) as directory:
         directory.create_topic("a", 1, {"cleanup.policy": "compact"})
-    result = kafkafs("compact", "--dry-run", "--force", tmp_path / "data")
-    assert (result.exit_code, result.stdout) == (0, "")
-    assert result.stderr == "kafkafs: nothing to compact: no record would be discarded\n"
+    problem = stderr_of(kafkafs("compact", "--dry-run", "--force", tmp_path / "data"), 0)
+    assert problem == "kafkafs: nothing to compact: no record would be discarded\n"

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from click.testing import Result
 
 from kafkafs import __version__
 from kafkafs.storage.format.layout import Codec
 from kafkafs.storage.format.records.record_columns import SimpleRecord
 from tests.building import BatchFields, build_batch
+from tests.cli.results import Corpus, Kafkafs, lines_of
 from tests.logs import TopicSettings, write_partition
-
-Kafkafs = Callable[..., Result]
-Corpus = Callable[[str], Path]
 
 BATCH = re.compile(r"baseOffset: (\d+) lastOffset: (\d+) .* position: (\d+) .* isvalid: (\w+)")
 
@@ -51,9 +47,7 @@ def position_of(kafkafs: Kafkafs, log: Path, base: int) -> int:
 
 
 def test_records(kafkafs: Kafkafs, log: Path) -> None:
-    result = kafkafs("dump", "--print-data-log", log)
-    assert (result.exit_code, result.stderr) == (0, "")
-    dumping, begin, batch, first, second, *_ = result.stdout.splitlines()
+    dumping, begin, batch, first, second, *_ = lines_of(kafkafs("dump", "--print-data-log", log))
     assert dumping == f"Dumping {log}"
     assert begin == "Log starting offset: 0"
     assert batch.startswith(
@@ -145,9 +139,8 @@ def test_no_more_than_asked_for(kafkafs: Kafkafs, log: Path) -> None:
     """A batch that --max-bytes cuts off is not reported as an error."""
     at = position_of(kafkafs, log, 4)
     for most, count in ((0, 0), (at - 1, 1), (at, 2), (at + 1, 2), (1 << 30, 6)):
-        result = kafkafs("dump", "--max-bytes", most, log)
-        assert (result.exit_code, result.stderr) == (0, "")
-        assert len(list(filter(BATCH.match, result.stdout.splitlines()))) == count
+        lines = lines_of(kafkafs("dump", "--max-bytes", most, log))
+        assert len(list(filter(BATCH.match, lines))) == count
 
 
 def test_damage_right_in_front_of_where_reading_ends(kafkafs: Kafkafs, log: Path) -> None:

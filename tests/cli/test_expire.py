@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
-from click.testing import Result
 
 from kafkafs.storage.clock import SetClock
 from kafkafs.storage.format.records.record_columns import RecordColumns
 from kafkafs.storage.log_dirs.engine import Engine
 from kafkafs.storage.log_manager import LogManager
+from tests.cli.results import Corpus, Kafkafs, rows_of, stderr_of, stdout_of
 from tests.conftest import differences, fingerprint
 
-Kafkafs = Callable[..., Result]
-Corpus = Callable[[str], Path]
 # A time in the past, so that records a day older have expired whenever the test runs.
 THEN = 1_700_000_000_000
 DAY_MS = 86_400_000
@@ -38,11 +33,6 @@ def data(tmp_path: Path) -> Path:
     return tmp_path / "data"
 
 
-def rows(result: Result) -> list[Mapping[str, Any]]:
-    assert (result.exit_code, result.stderr) == (0, "")
-    return [json.loads(line) for line in result.stdout.splitlines()]
-
-
 def bases(data: Path, name: str) -> list[int]:
     return sorted(int(path.stem) for path in (data / name).glob("*.log"))
 
@@ -56,9 +46,8 @@ def test_nothing_to_do(kafkafs: Kafkafs, data: Path) -> None:
 
 def test_a_pass(kafkafs: Kafkafs, data: Path) -> None:
     size = (data / "a-0" / f"{0:020}.log").stat().st_size
-    result = kafkafs("expire", data, "-c", f"retention.bytes={2 * size}")
-    assert (result.exit_code, result.stderr) == (0, "")
-    assert result.stdout == (
+    text = stdout_of(kafkafs("expire", data, "-c", f"retention.bytes={2 * size}"))
+    assert text == (
         "TOPIC  PARTITION  SEGMENT  SIZE         LARGEST TIMESTAMP  DELETED BY\n"
         f"a              0        0  {size:4}  2023-11-14T22:13:20.000Z  retention.bytes\n"
     ).replace("         LARGEST TIMESTAMP", "  LARGEST TIMESTAMP       ")
@@ -68,7 +57,7 @@ def test_a_pass(kafkafs: Kafkafs, data: Path) -> None:
 
 
 def test_all_of_a_partition(kafkafs: Kafkafs, data: Path) -> None:
-    found = rows(kafkafs("expire", data, "a", "-c", "retention.ms=1", "--json"))
+    found = rows_of(kafkafs("expire", data, "a", "-c", "retention.ms=1", "--json"))
     assert [(row["topic"], row["baseOffset"], row["rule"]) for row in found] == [
         ("a", base, "retention.ms") for base in range(3)
     ]
@@ -80,7 +69,7 @@ def test_all_of_a_partition(kafkafs: Kafkafs, data: Path) -> None:
 def test_a_dry_run_changes_nothing_and_says_why(kafkafs: Kafkafs, data: Path) -> None:
     before = fingerprint(data)
     time = THEN + 3_600_000 + DAY_MS
-    found = rows(
+    found = rows_of(
         kafkafs(
             "expire", "-n", "--all", "--at", time, data, "-c", f"retention.ms={DAY_MS}", "--json"
         )
@@ -99,8 +88,8 @@ def test_a_dry_run_changes_nothing_and_says_why(kafkafs: Kafkafs, data: Path) ->
 
 def test_the_time_as_people_write_it(kafkafs: Kafkafs, data: Path) -> None:
     words = ["expire", "-n", data, "-c", f"retention.ms={DAY_MS}", "--json", "--at"]
-    assert rows(kafkafs(*words, "2023-11-14")) == []
-    assert len(rows(kafkafs(*words, "2024-01-01T00:00:00Z"))) == 4
+    assert rows_of(kafkafs(*words, "2023-11-14")) == []
+    assert len(rows_of(kafkafs(*words, "2024-01-01T00:00:00Z"))) == 4
 
 
 @pytest.mark.parametrize(
@@ -115,21 +104,19 @@ def test_the_time_as_people_write_it(kafkafs: Kafkafs, data: Path) -> None:
     ],
 )
 def test_wrong_usage(kafkafs: Kafkafs, data: Path, words: list[str], code: int, line: str) -> None:
-    result = kafkafs("expire", data, *words)
-    assert (result.exit_code, result.stdout) == (code, "")
-    assert line in result.stderr
+    assert line in stderr_of(kafkafs("expire", data, *words), code)
 
 
 def test_a_brokers_directory(kafkafs: Kafkafs, writable_corpus: Corpus) -> None:
     """A dry run reports what the real run deletes; the metadata quorum's log is excluded."""
     root = writable_corpus("kafka43-clean")
     words = [root, "-c", "retention.ms=1000", "--json"]
-    foretold = rows(kafkafs("expire", "-n", *words))
-    done = rows(kafkafs("expire", *words))
+    foretold = rows_of(kafkafs("expire", "-n", *words))
+    done = rows_of(kafkafs("expire", *words))
     assert done == foretold
     assert {row["topic"] for row in done} & {"orders", "trimmed", "txn"}
     assert "__cluster_metadata" not in {row["topic"] for row in done}
     assert {row["rule"] for row in done if row["topic"] == "trimmed"} >= {"retention.ms"}
     # Retention by time does not apply to compacted topics.
     assert "compacted" not in {row["topic"] for row in done}
-    assert rows(kafkafs("expire", *words)) == []
+    assert rows_of(kafkafs("expire", *words)) == []

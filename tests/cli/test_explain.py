@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import Result
 
-Kafkafs = Callable[..., Result]
-Corpus = Callable[[str], Path]
+from tests.cli.results import Corpus, Kafkafs, lines_of, stderr_of
 
 T = 1526384718288
 
@@ -23,11 +21,10 @@ def steps(result: Result, code: int = 0) -> list[dict[str, Any]]:
 
 
 def test_an_offset_as_the_books_tell_it(kafkafs: Kafkafs, textbook: Path) -> None:
-    result = kafkafs("explain", textbook, "textbook/0/offset/600")
-    assert (result.exit_code, result.stderr) == (0, "")
+    lines = lines_of(kafkafs("explain", textbook, "textbook/0/offset/600"))
     partition = textbook / "textbook-0"
     below = "its last offset is below the target"
-    assert result.stdout.splitlines() == [
+    assert lines == [
         f"textbook-0 in {partition}: offsets 0 to 1140, read_committed",
         "1. Segment 522: greatest base offset at or below 600",
         f"     {partition}/00000000000000000522.log",
@@ -45,11 +42,10 @@ def test_an_offset_as_the_books_tell_it(kafkafs: Kafkafs, textbook: Path) -> Non
 
 
 def test_a_time_as_the_books_tell_it(kafkafs: Kafkafs, textbook: Path) -> None:
-    result = kafkafs("explain", textbook, f"textbook/1/time/{T}")
-    assert (result.exit_code, result.stderr) == (0, "")
+    lines = lines_of(kafkafs("explain", textbook, f"textbook/1/time/{T}"))
     partition = textbook / "textbook-1"
     older = "its greatest timestamp is below the target"
-    assert result.stdout.splitlines() == [
+    assert lines == [
         f"textbook-1 in {partition}: offsets 0 to 339, read_committed",
         "1. Segment 251: largest timestamp at or after the target",
         f"     {partition}/00000000000000000251.log",
@@ -217,15 +213,13 @@ def test_old_compressed_batches_do_not_say_what_is_in_them(
              "textbook/0/offset/middle"],
 )  # fmt: skip
 def test_paths_that_no_lookup_is_behind(kafkafs: Kafkafs, textbook: Path, path: str) -> None:
-    result = kafkafs("explain", textbook, path)
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert f"{path!r} is neither TOPIC/PARTITION/offset/N nor" in result.stderr
+    problem = stderr_of(kafkafs("explain", textbook, path), 2)
+    assert f"{path!r} is neither TOPIC/PARTITION/offset/N nor" in problem
 
 
 def test_what_is_not_a_time(kafkafs: Kafkafs, textbook: Path) -> None:
-    result = kafkafs("explain", textbook, "textbook/0/time/soon")
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert "'soon' is not a time: milliseconds since 1970 or ISO 8601" in result.stderr
+    problem = stderr_of(kafkafs("explain", textbook, "textbook/0/time/soon"), 2)
+    assert "'soon' is not a time: milliseconds since 1970 or ISO 8601" in problem
 
 
 @pytest.mark.parametrize(("link", "offset"), [("first", 0), ("last", 1499)])
@@ -246,6 +240,5 @@ def test_a_link_that_leads_nowhere(kafkafs: Kafkafs, corpus: Corpus, link: str) 
 
 
 def test_a_topic_that_is_not_there(kafkafs: Kafkafs, textbook: Path) -> None:
-    result = kafkafs("explain", textbook, "txtbook/0/offset/1")
-    assert (result.exit_code, result.stdout) == (1, "")
-    assert result.stderr.startswith("kafkafs: no topic txtbook; did you mean textbook?")
+    problem = stderr_of(kafkafs("explain", textbook, "txtbook/0/offset/1"))
+    assert problem.startswith("kafkafs: no topic txtbook; did you mean textbook?")

@@ -5,17 +5,16 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from click.testing import Result
 
 import kafkafs as package
 from kafkafs import NotClosed
+from tests.cli.results import Kafkafs
 
-Kafkafs = Callable[..., Result]
 WARNING = "all changes are on disk, but the directory could not be closed cleanly"
 
 

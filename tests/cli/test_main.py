@@ -7,27 +7,23 @@ import errno
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, fields
 from importlib import import_module
 from pathlib import Path
 
 import click
 import pytest
-from click.testing import Result
 
 import kafkafs as package
 from kafkafs.cli import verbs as verb_modules
-from kafkafs.cli.main import VERBS, WRITING, called_by_mount_fuse, cli
+from kafkafs.cli.main import OTHER, VERBS, WRITING, called_by_mount_fuse, cli
 from kafkafs.cli.support import failures
 from kafkafs.cli.support.verb import Verb
 from kafkafs.mount.vfs import errnos
 from kafkafs.storage import errors
 from kafkafs.storage.operations.request import Request
-
-Kafkafs = Callable[..., Result]
-Corpus = Callable[[str], Path]
-Shell = Callable[[str], subprocess.CompletedProcess[str]]
+from tests.cli.results import Corpus, Kafkafs, Shell, stderr_of
 
 
 def verbs() -> Iterator[tuple[list[str], click.Command]]:
@@ -107,17 +103,15 @@ def test_without_a_verb_the_help_goes_to_stderr(kafkafs: Kafkafs) -> None:
 def test_wrong_usage_is_one_line_and_code_2(
     kafkafs: Kafkafs, arguments: list[str], line: str
 ) -> None:
-    result = kafkafs(*arguments)
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert line in result.stderr
-    assert result.stderr.count("\n") == 1
+    problem = stderr_of(kafkafs(*arguments), 2)
+    assert line in problem
+    assert problem.count("\n") == 1
 
 
 def test_a_wrong_setting_is_wrong_usage(kafkafs: Kafkafs, corpus: Corpus) -> None:
-    result = kafkafs("ls", "-c", "retention.mz=1", corpus("kafka43-clean"))
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert result.stderr.startswith("kafkafs: retention.mz: no such config; did you mean reten")
-    assert "retention.ms" in result.stderr
+    problem = stderr_of(kafkafs("ls", "-c", "retention.mz=1", corpus("kafka43-clean")), 2)
+    assert problem.startswith("kafkafs: retention.mz: no such config; did you mean reten")
+    assert "retention.ms" in problem
 
 
 def test_a_setting_counts(kafkafs: Kafkafs, corpus: Corpus) -> None:
@@ -130,9 +124,8 @@ def test_a_setting_counts(kafkafs: Kafkafs, corpus: Corpus) -> None:
 @pytest.mark.parametrize("words", [["ls"], ["stat"], ["topic", "list"], ["cat"], ["explain"]])
 def test_what_is_no_log_directory(kafkafs: Kafkafs, tmp_path: Path, words: list[str]) -> None:
     path = ["orders/0/offset/1"] if words[0] in ("cat", "explain") else []
-    result = kafkafs(*words, tmp_path / "nowhere", *path)
-    assert (result.exit_code, result.stdout) == (1, "")
-    assert result.stderr == f"kafkafs: {tmp_path}/nowhere: no such directory\n"
+    problem = stderr_of(kafkafs(*words, tmp_path / "nowhere", *path))
+    assert problem == f"kafkafs: {tmp_path}/nowhere: no such directory\n"
 
 
 def test_a_traceback_only_with_debug(kafkafs: Kafkafs, tmp_path: Path) -> None:
@@ -277,9 +270,11 @@ def test_mount_fuse_is_told_from_a_person() -> None:
 
 def test_the_help_tells_verbs_that_write_from_those_that_change_nothing(kafkafs: Kafkafs) -> None:
     text = kafkafs("--help").stdout
-    reading, writing = text.split("Verbs that change no log:")[1].split("Verbs that write:")
-    assert set(re.findall(r"^  (\w+)  ", writing, re.M)) == WRITING
-    assert set(re.findall(r"^  (\w+)  ", reading, re.M)) == VERBS.keys() - WRITING
+    titles = "Verbs that change no log", "Verbs that write", "Other verbs"
+    sections = re.split("|".join(f"{title}:" for title in titles), text)[1:]
+    reading, writing, other = (set(re.findall(r"^  (\w+)  ", each, re.M)) for each in sections)
+    assert (writing, other) == (WRITING, OTHER)
+    assert reading == VERBS.keys() - WRITING - OTHER
     for verb in VERBS.keys() - WRITING:
         source = (Path(verb_modules.__path__[0]) / f"{VERBS[verb]}.py").read_text("utf-8")
         assert not re.search(r"LogManager|open_writable|mounted_engine|\bwriting\(", source)

@@ -6,7 +6,7 @@ import json
 import os
 import signal
 import subprocess
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -14,18 +14,12 @@ import pytest
 
 import kafkafs
 from kafkafs import ProducerRecord
+from tests.cli.results import Corpus, Shell
 
 pytestmark = pytest.mark.mounted
 
-Corpus = Callable[[str], Path]
-Shell = Callable[[str], subprocess.CompletedProcess[str]]
 
 LATE = ("old", "older")
-
-
-@pytest.fixture
-def clean(corpus: Corpus) -> Path:
-    return corpus("kafka43-clean")
 
 
 @pytest.fixture

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
-from collections.abc import Callable
-
 import pytest
 
 from kafkafs.cli import mount_helper
 from kafkafs.cli.mount_helper import MountRequest, command_line, known_options, parse
 from kafkafs.mount.options import MountOptions, parse_options
 from kafkafs.storage.log.read.transactions import Isolation
-
-Shell = Callable[[str], subprocess.CompletedProcess[str]]
+from tests.cli.results import Shell
 
 # From mount(8), "EXTERNAL HELPERS":
 # /sbin/mount.suffix spec dir [-sfnv] [-N namespace] [-o options] [-t type.subtype]

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from click.testing import Result
 
 from kafkafs.storage.config.topic_file import TOPIC_CONFIGS_FILE
 from kafkafs.storage.format.records.record_columns import SimpleRecord
@@ -15,8 +13,8 @@ from kafkafs.storage.log_dirs.deleted_topics import DELETED_PARTITION_FILE
 from kafkafs.storage.log_manager import LogManager
 from kafkafs.storage.transactions.decisions import TRANSACTIONS_FILE
 from tests.building import build_batch
+from tests.cli.results import Kafkafs
 
-Kafkafs = Callable[..., Result]
 NO_TOPICS = "position 0: line 1: neither a [topic] nor a config; repair it, or move the file away"
 
 

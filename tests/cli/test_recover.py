@@ -5,22 +5,18 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from click.testing import Result
 
 from kafkafs.storage.format.files.names import METADATA_TOPIC
 from kafkafs.storage.log.load.log_loader import RecoveryPlan
 from kafkafs.storage.log_dirs.engine import Engine
 from kafkafs.storage.log_manager import LogManager
 from kafkafs.storage.operations import recover
+from tests.cli.results import Corpus, Kafkafs, stderr_of, stdout_of
 from tests.conftest import differences, fingerprint
 from tests.reading import scan
-
-Kafkafs = Callable[..., Result]
-Corpus = Callable[[str], Path]
 
 
 def test_what_would_be_done_is_done(kafkafs: Kafkafs, writable_corpus: Corpus) -> None:
@@ -37,9 +33,7 @@ def test_what_would_be_done_is_done(kafkafs: Kafkafs, writable_corpus: Corpus) -
     assert done.stdout == foretold.stdout
     assert done.stderr == foretold.stderr.replace("would be truncated", "truncated by recovery")
     assert (root / ".kafka_cleanshutdown").exists()
-    again = kafkafs("recover", root)
-    assert (again.exit_code, again.stderr) == (0, "")
-    assert " cut " not in again.stdout
+    assert " cut " not in stdout_of(kafkafs("recover", root))
 
 
 def test_json(kafkafs: Kafkafs, corpus: Corpus) -> None:
@@ -71,9 +65,7 @@ def test_nothing_to_do(kafkafs: Kafkafs, tmp_path: Path) -> None:
 def test_wrong_usage(
     kafkafs: Kafkafs, corpus: Corpus, words: list[str], code: int, line: str
 ) -> None:
-    result = kafkafs("recover", corpus("kafka43-torn"), *words)
-    assert (result.exit_code, result.stdout) == (code, "")
-    assert line in result.stderr
+    assert line in stderr_of(kafkafs("recover", corpus("kafka43-torn"), *words), code)
 
 
 def test_a_directory_in_use_is_judged_too(kafkafs: Kafkafs, tmp_path: Path) -> None:
@@ -98,9 +90,7 @@ def test_a_topic_that_is_deleted_meanwhile(
         engine.create_topic("a")
         engine.create_topic("b")
     monkeypatch.setattr(recover, "plan_for", plan_for)
-    named = kafkafs("recover", "-n", root, "a")
-    assert (named.exit_code, named.stdout) == (1, "")
-    assert "no topic a" in named.stderr
+    assert "no topic a" in stderr_of(kafkafs("recover", "-n", root, "a"))
     result = kafkafs("recover", "-n", root)
     assert (result.exit_code, result.stdout, result.stderr) == (0, "", "")
 

@@ -5,18 +5,15 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from click.testing import Result
 
 from kafkafs.cli.verbs import spark as group
 from kafkafs.spark.jobs import Report
+from tests.cli.results import Corpus, Kafkafs
 from tests.cli.test_completion import completed
-
-Kafkafs = Callable[..., Result]
-Corpus = Callable[[str], Path]
 
 
 def test_without_java_it_says_so(

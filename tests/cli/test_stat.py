@@ -3,27 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-import pytest
 from click.testing import Result
 
 from tests import answers
-
-Kafkafs = Callable[..., Result]
-Corpus = Callable[[str], Path]
-
-
-@pytest.fixture
-def clean(corpus: Corpus) -> Path:
-    return corpus("kafka43-clean")
-
-
-def facts(result: Result) -> list[dict[str, Any]]:
-    assert (result.exit_code, result.stderr) == (0, "")
-    return [json.loads(line) for line in result.stdout.splitlines()]
+from tests.cli.results import Kafkafs, rows_of
 
 
 def fields(result: Result) -> dict[str, str]:
@@ -47,7 +32,7 @@ def test_a_record(kafkafs: Kafkafs, clean: Path) -> None:
 
 
 def test_json(kafkafs: Kafkafs, clean: Path) -> None:
-    record, root = facts(kafkafs("stat", "--json", clean, "orders/0/offset/600", "/"))
+    record, root = rows_of(kafkafs("stat", "--json", clean, "orders/0/offset/600", "/"))
     assert record["path"] == "orders/0/offset/600"
     assert record["mtime"] == 1788266144663
     assert record["xattrs"]["user.kafka.codec"] == "none"
@@ -71,7 +56,7 @@ def test_values_that_are_no_text(kafkafs: Kafkafs, clean: Path) -> None:
     record = next(r for r in records if dict(r.headers).get("bytes") == b"\xff\xfe\x00\x80\n")
     path = f"codec-none/0/offset/{record.offset}"
     assert fields(kafkafs("stat", clean, path))["user.kafka.header.bytes"] == "0xfffe00800a"
-    (found,) = facts(kafkafs("stat", "--json", clean, path))
+    (found,) = rows_of(kafkafs("stat", "--json", clean, path))
     assert found["xattrs"]["user.kafka.header.bytes"] == {"base64": "//4AgAo="}
 
 

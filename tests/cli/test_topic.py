@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +14,9 @@ from click.testing import Result
 from kafkafs.storage.log.read.log import Log
 from kafkafs.storage.log.read.view import View
 from tests import answers
+from tests.cli.results import Corpus, Kafkafs, stderr_of, stdout_of
 from tests.cli.terminal import Terminal
 from tests.logs import write_log_dir
-
-Kafkafs = Callable[..., Result]
-Corpus = Callable[[str], Path]
 
 
 def topics(result: Result) -> dict[str, dict[str, Any]]:
@@ -50,9 +48,8 @@ def test_topic_ids(kafkafs: Kafkafs, corpus: Corpus) -> None:
 
 
 def test_a_table(kafkafs: Kafkafs, corpus: Corpus) -> None:
-    result = kafkafs("topic", "list", corpus("kafka43-clean"), "txn-open", "emptied")
-    assert (result.exit_code, result.stderr) == (0, "")
-    assert result.stdout == (
+    text = stdout_of(kafkafs("topic", "list", corpus("kafka43-clean"), "txn-open", "emptied"))
+    assert text == (
         "TOPIC     PARTITION  START  STABLE  END  SEGMENTS  SIZE  TOPIC ID\n"
         "emptied           0     40      40   40         1  7077  McmuT-cvQd6en76Hslh03Q\n"
         "txn-open          0      0      29   61         2  2271  J9teFCPGTFWYV-l_EifxdA\n"
@@ -65,9 +62,8 @@ def test_sizes_for_people(kafkafs: Kafkafs, corpus: Corpus) -> None:
 
 
 def test_a_topic_that_is_not_there(kafkafs: Kafkafs, corpus: Corpus) -> None:
-    result = kafkafs("topic", "list", corpus("kafka43-clean"), "orders", "ordres")
-    assert (result.exit_code, result.stdout) == (1, "")
-    assert result.stderr.startswith("kafkafs: no topic ordres; did you mean orders")
+    problem = stderr_of(kafkafs("topic", "list", corpus("kafka43-clean"), "orders", "ordres"))
+    assert problem.startswith("kafkafs: no topic ordres; did you mean orders")
 
 
 def test_a_partition_that_cannot_be_read(
@@ -101,6 +97,4 @@ def test_many_partitions_show_a_bar_on_a_terminal_and_none_in_a_pipe(
     with Terminal(command, surroundings) as terminal:
         assert terminal.exit_code() == 0
         assert "reading partitions" in terminal.seen
-    result = kafkafs(*command[1:])
-    assert (result.exit_code, result.stderr) == (0, "")
-    assert result.stdout.count("\n") == 251
+    assert stdout_of(kafkafs(*command[1:])).count("\n") == 251

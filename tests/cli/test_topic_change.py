@@ -7,16 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from click.testing import Result
 
 from kafkafs.storage.errors import Unregistered
 from kafkafs.storage.format.files.checkpoints import parse_meta_properties
 from kafkafs.storage.log_dirs.engine import Engine
 from kafkafs.storage.log_manager import LogManager
+from tests.cli.results import Corpus, Kafkafs, stderr_of, stdout_of
 from tests.conftest import fingerprint
-
-Kafkafs = Callable[..., Result]
-Corpus = Callable[[str], Path]
 
 
 @pytest.fixture
@@ -28,12 +25,13 @@ def data(tmp_path: Path) -> Path:
 
 def test_a_topic_in_a_new_directory(kafkafs: Kafkafs, tmp_path: Path) -> None:
     one, two = tmp_path / "one", tmp_path / "two"
-    result = kafkafs(
-        "topic", "create", f"{one},{two}", "orders", "-p", "3", "--config", "retention.ms=5"
+    text = stdout_of(
+        kafkafs(
+            "topic", "create", f"{one},{two}", "orders", "-p", "3", "--config", "retention.ms=5"
+        )
     )
-    assert (result.exit_code, result.stderr) == (0, "")
     engine = Engine([str(one), str(two)])
-    assert result.stdout == f"orders: 3 partitions, topic id {engine.topic_id('orders')}\n"
+    assert text == f"orders: 3 partitions, topic id {engine.topic_id('orders')}\n"
     assert dict(engine.topics()) == {"orders": [0, 1, 2]}
     assert engine.topic_config("orders").changed == {"retention.ms": "5"}
     assert {path.name for path in one.glob("orders-*")} == {"orders-0", "orders-2"}
@@ -72,10 +70,9 @@ def test_what_cannot_be_made(
     kafkafs: Kafkafs, data: Path, words: list[str], code: int, line: str
 ) -> None:
     before = {path.name for path in data.iterdir()}
-    result = kafkafs("topic", "create", data, *words)
-    assert (result.exit_code, result.stdout) == (code, "")
-    assert line in result.stderr
-    assert result.stderr.count("\n") == 1
+    problem = stderr_of(kafkafs("topic", "create", data, *words), code)
+    assert line in problem
+    assert problem.count("\n") == 1
     assert {path.name for path in data.iterdir()} == before
 
 
@@ -105,9 +102,7 @@ def test_delete_at_once_where_nobody_is_to_wait(kafkafs: Kafkafs, data: Path) ->
 
 
 def test_config_shows_what_somebody_made_and_where(kafkafs: Kafkafs, data: Path) -> None:
-    result = kafkafs("topic", "config", data, "orders")
-    assert (result.exit_code, result.stderr) == (0, "")
-    assert result.stdout == (
+    assert stdout_of(kafkafs("topic", "config", data, "orders")) == (
         "NAME          VALUE  SOURCE\nretention.ms  5      kafkafs's configs of the topic\n"
     )
     everything = kafkafs("topic", "config", "--all", data, "orders").stdout
@@ -133,9 +128,8 @@ def test_config_is_changed(kafkafs: Kafkafs, data: Path) -> None:
         "--delete-config",
         "retention.ms",
     ]
-    result = kafkafs("topic", "config", data, "orders", *words, "--json")
-    assert (result.exit_code, result.stderr) == (0, "")
-    assert {name: found["value"] for name, found in json.loads(result.stdout).items()} == {
+    text = stdout_of(kafkafs("topic", "config", data, "orders", *words, "--json"))
+    assert {name: found["value"] for name, found in json.loads(text).items()} == {
         "flush.ms": "7", "cleanup.policy": "compact",
     }  # fmt: skip
     assert Engine(str(data)).topic_config("orders").changed == {
@@ -148,9 +142,8 @@ def test_config_is_changed(kafkafs: Kafkafs, data: Path) -> None:
 
 def test_a_setting_that_cannot_be_used_is_told(kafkafs: Kafkafs, data: Path) -> None:
     (data / "kafkafs.topics").write_text("[orders]\nretention.ms = soon\n")
-    result = kafkafs("topic", "config", data, "orders")
-    assert (result.exit_code, result.stdout) == (1, "")
-    assert "kafkafs's configs of the topic: retention.ms: must be" in result.stderr
+    problem = stderr_of(kafkafs("topic", "config", data, "orders"))
+    assert "kafkafs's configs of the topic: retention.ms: must be" in problem
 
 
 #: Log directories of real brokers, and whether a KRaft broker would treat a new topic as a stray.

@@ -3,24 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from pathlib import Path
-
-from click.testing import Result
 
 from kafkafs.storage.log_dirs.engine import Engine
+from tests.cli.results import Corpus, Kafkafs, lines_of, stderr_of
 from tests.conftest import differences, fingerprint
-
-Kafkafs = Callable[..., Result]
-Corpus = Callable[[str], Path]
 
 
 def test_those_that_a_broker_left_open(kafkafs: Kafkafs, corpus: Corpus) -> None:
     root = corpus("kafka43-clean")
     before = fingerprint(root)
-    result = kafkafs("transactions", root, "--json")
-    assert (result.exit_code, result.stderr) == (0, "")
-    [found] = map(json.loads, result.stdout.splitlines())
+    [found] = map(json.loads, lines_of(kafkafs("transactions", root, "--json")))
     assert (found["topic"], found["partition"], found["firstOffset"]) == ("txn-open", 0, 29)
     table = kafkafs("transactions", root).stdout.splitlines()
     assert table[0].split() == [
@@ -38,9 +30,7 @@ def test_one_is_ended(kafkafs: Kafkafs, writable_corpus: Corpus) -> None:
     assert (view.last_stable_offset, view.end_offset) == (29, 61)
     producer = found["producerId"]
     for words in (["--abort", producer, root, "orders"], ["--abort", 987654, root]):
-        result = kafkafs("transactions", *words)
-        assert (result.exit_code, result.stdout) == (1, "")
-        assert "has no transaction open there" in result.stderr
+        assert "has no transaction open there" in stderr_of(kafkafs("transactions", *words))
     result = kafkafs("transactions", "--abort", producer, root, "--json")
     assert (result.exit_code, json.loads(result.stdout)) == (0, found)
     assert kafkafs("transactions", root).output == ""

@@ -6,18 +6,15 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from click.testing import Result
 
 from kafkafs.storage.format.records.record_columns import RecordColumns
 from kafkafs.storage.log_dirs.engine import Engine
 from kafkafs.storage.log_manager import LogManager
+from tests.cli.results import Kafkafs, lines_of, stdout_of
 from tests.mounted.mounting import ROOT, mounted
-
-Kafkafs = Callable[..., Result]
 
 
 @pytest.fixture
@@ -44,9 +41,7 @@ def start(data: Path) -> int:
 
 
 def test_what_another_process_deleted_is_listed(kafkafs: Kafkafs, data: Path) -> None:
-    result = kafkafs("undelete", "--list", data)
-    assert (result.exit_code, result.stderr) == (0, "")
-    heads, *lines = [line.split() for line in result.stdout.splitlines()]
+    heads, *lines = [line.split() for line in lines_of(kafkafs("undelete", "--list", data))]
     assert heads == ["WHAT", "FIRST", "OFFSET", "LAST", "SIZE", "DELETED", "BY", "UNTIL"]
     assert sorted(line[:3] for line in lines) == [["t/0", "0", "14"], ["u", "-", "-"]]
     only = kafkafs("undelete", "--list", "--json", data, "t/0")
@@ -57,9 +52,9 @@ def test_what_another_process_deleted_is_listed(kafkafs: Kafkafs, data: Path) ->
 
 
 def test_records_come_back(kafkafs: Kafkafs, data: Path) -> None:
-    result = kafkafs("undelete", "--offset", "12", data, "t/0")
-    assert (result.exit_code, result.stderr) == (0, "")
-    assert result.stdout.startswith("t/0: offsets 12 to 14 restored (deleted at an unknown time")
+    assert stdout_of(kafkafs("undelete", "--offset", "12", data, "t/0")).startswith(
+        "t/0: offsets 12 to 14 restored (deleted at an unknown time"
+    )
     assert start(data) == 12
     assert kafkafs("undelete", data, "t").stdout.startswith("t/0: offsets 0 to 11 restored")
     assert kafkafs("cat", data, "t/0/values").stdout.split() == [str(n) for n in range(30)]

@@ -12,7 +12,6 @@ import shutil
 import subprocess
 import threading
 import time
-from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from stat import S_ISDIR
@@ -29,10 +28,9 @@ from kafkafs.storage.log_manager import LogManager
 from tests import answers
 from tests.cli import command_lines
 from tests.cli.command_lines import FAILING, FAILING_IN_KRAFT, LOOKING, READING, Scene
+from tests.cli.results import Kafkafs
 from tests.conftest import Corpora, differences, fingerprint
 from tests.mounted.mounting import mounted
-
-Kafkafs = Callable[..., Result]
 
 #: Directories written by brokers, without recorded answers of a broker about their contents.
 OTHERS = tuple(

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 
 import kafkafs as api
 from examples.textbook import write_textbook
@@ -16,8 +16,7 @@ from kafkafs.cli.main import cli
 from kafkafs.cli.support.params import LocalFile, LocalPath
 from kafkafs.storage.errors import LogDirError
 from kafkafs.storage.io.local_path import local_path
-
-Kafkafs = Callable[..., Result]
+from tests.cli.results import Kafkafs
 
 URL = "s3a://bucket/x"
 #: Metavars of local paths. PATH is a path inside the tree, URL that of a Spark master.

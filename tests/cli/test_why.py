@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from click.testing import Result
 
 from kafkafs.storage.clock import SetClock
 from kafkafs.storage.format.records.record_columns import RecordColumns
 from kafkafs.storage.log_manager import LogManager
 from kafkafs.storage.transactions.producer import TransactionalProducer
+from tests.cli.results import Corpus, Kafkafs, lines_of, stderr_of, stdout_of
 from tests.conftest import differences, fingerprint
 
-Kafkafs = Callable[..., Result]
-Corpus = Callable[[str], Path]
 THEN = 1_700_000_000_000  # 2023-11-14T22:13:20Z
 
 
@@ -42,9 +39,8 @@ def data(tmp_path: Path) -> Path:
 
 def test_a_table(kafkafs: Kafkafs, data: Path) -> None:
     lag = "min.compaction.lag.ms=10800000"
-    result = kafkafs("why", data, "t/0", "--at", THEN + 4 * 3_600_000, "-c", lag)
-    assert (result.exit_code, result.stderr) == (0, "")
-    first, cleaner, transaction, head, *rows = result.stdout.splitlines()
+    lines = lines_of(kafkafs("why", data, "t/0", "--at", THEN + 4 * 3_600_000, "-c", lag))
+    first, cleaner, transaction, head, *rows = lines
     assert first == "t/0: offsets 0 to 5, cleanup.policy compact"
     assert "is eligible for cleaning now: dirty ratio 1.0000, must exceed 0.5" in cleaner
     assert "first dirty offset 0, first uncleanable offset 2" in cleaner
@@ -76,9 +72,7 @@ def test_a_log_that_is_only_deleted_from(kafkafs: Kafkafs, data: Path) -> None:
 def test_json_is_why_json(kafkafs: Kafkafs, corpus: Corpus) -> None:
     root = corpus("compact-after")
     before = fingerprint(root)
-    told = kafkafs("why", root, "cmp-tomb/0", "--json")
-    assert (told.exit_code, told.stderr) == (0, "")
-    found = json.loads(told.stdout)
+    found = json.loads(stdout_of(kafkafs("why", root, "cmp-tomb/0", "--json")))
     file = json.loads(kafkafs("cat", root, "cmp-tomb/0/why.json").stdout)
     assert found.pop("at") <= file.pop("at")
     assert found == file
@@ -95,6 +89,4 @@ def test_json_is_why_json(kafkafs: Kafkafs, corpus: Corpus) -> None:
     ],
 )
 def test_wrong_usage(kafkafs: Kafkafs, data: Path, words: list[str], code: int, line: str) -> None:
-    result = kafkafs("why", data, *words)
-    assert (result.exit_code, result.stdout) == (code, "")
-    assert line in result.stderr
+    assert line in stderr_of(kafkafs("why", data, *words), code)
