@@ -52,6 +52,8 @@ WRITING: Final = frozenset(
         *("transactions", "spark"),
     )
 )
+#: The verbs that open no log directory.
+OTHER: Final = frozenset(("umount", "completion"))
 
 
 class Program(click.Group):
@@ -61,11 +63,14 @@ class Program(click.Group):
         return list(VERBS)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Lists the verbs that change no log and those that can in separate sections."""
-        helps = {name: self._short_help(ctx, name) for name in VERBS}
-        reading = [row for row in helps.items() if row[0] not in WRITING]
-        writing = [row for row in helps.items() if row[0] in WRITING]
-        for title, rows in (("Verbs that change no log", reading), ("Verbs that write", writing)):
+        """Lists the verbs that change no log, those that can, and the others in sections."""
+        sections = (
+            ("Verbs that change no log", VERBS.keys() - WRITING - OTHER),
+            ("Verbs that write", WRITING),
+            ("Other verbs", OTHER),
+        )
+        for title, verbs in sections:
+            rows = [(name, self._short_help(ctx, name)) for name in VERBS if name in verbs]
             with formatter.section(title):
                 formatter.write_dl(rows)
 

@@ -34,7 +34,6 @@ from ..node import (
     MeasuredFile,
     Node,
     entries_of,
-    link_attributes,
     missing,
     stream_attributes,
 )
@@ -51,7 +50,7 @@ from ..vfs.pending import Pending
 from ..vfs.timeouts import BRIEFLY, NOT_AT_ALL
 from .keys import KeyDirectory
 from .member import FixedDirectory, Member, MemberDirectory, changed_ns, member_inode
-from .offsets import OffsetDirectory, nothing_served, parse_name
+from .offsets import OffsetDirectory, RecordLink, parse_name
 from .stream import FORMATS, PartitionSource, latest_file, measured_attributes, stream_file
 
 #: In listing order.
@@ -170,28 +169,19 @@ class CompactedLatest(KeyDirectory):
         return self._previews.of(self.partition).mask(offsets)
 
 
-class CompactedLink(Link):
+class CompactedLink(RecordLink):
     """The link `first` or `last`."""
 
     def __init__(self, previews: Previews, partition: MountedPartition, member: Member) -> None:
+        super().__init__(partition, member)
         self._previews = previews
-        self.partition = partition
-        self.member = member
-        self.inode = member_inode(partition, member)
-
-    def attributes(self) -> Attributes:
-        return link_attributes(self.inode, 0)
 
     def pending(self) -> Pending | None:
         return self._previews.pending(self.partition)
 
-    def target(self) -> str:
+    def end(self, *, is_last: bool) -> int | None:
         left = self._previews.of(self.partition)
-        is_last = self.member is Member.COMPACTED_LAST
-        offset = (left.last if is_last else left.first)(self.partition.isolation)
-        if offset is None:
-            raise nothing_served(self.partition, "last" if is_last else "first")
-        return str(offset)
+        return (left.last if is_last else left.first)(self.partition.isolation)
 
 
 class CompactedFile(File):

@@ -295,11 +295,15 @@ class RecordLink(Link):
         return link_attributes(self.inode, 0)
 
     def target(self) -> str:
-        is_last = self.member is Member.LAST_RECORD
-        offset = self.partition.end(is_last=is_last)
+        is_last = self.member in (Member.LAST_RECORD, Member.COMPACTED_LAST)
+        offset = self.end(is_last=is_last)
         if offset is None:
             raise nothing_served(self.partition, "last" if is_last else "first")
         return str(offset)
+
+    def end(self, *, is_last: bool) -> int | None:
+        """Returns the offset of the first or the last record, None if there is none."""
+        return self.partition.end(is_last=is_last)
 
 
 def nothing_served(partition: MountedPartition, name: str) -> NoSuchName:

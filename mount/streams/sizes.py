@@ -64,7 +64,7 @@ class Speeds:
     def of(self, kind: object) -> float:
         return self._speeds.get(kind, _FIRST_SPEED)
 
-    def learn(self, kind: object, count: int, seconds: float) -> None:
+    def note(self, kind: object, count: int, seconds: float) -> None:
         if count >= _TELLING_BYTES and seconds > 0:
             old, new = self.of(kind), count / seconds
             self._speeds[kind] = old + _LEARNING * (new - old) if kind in self._speeds else new
@@ -262,7 +262,7 @@ class StreamSize:
                 self._pass = None
                 raise
             finally:
-                self._speeds.learn(self._kind, count, monotonic() - started)
+                self._speeds.note(self._kind, count, monotonic() - started)
             self._pass = None
             return self.look() is not None
 

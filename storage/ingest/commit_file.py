@@ -24,7 +24,6 @@ line for each writer, each write whose topics are being created, and each commit
 
 from __future__ import annotations
 
-import errno
 import itertools
 import json
 import threading
@@ -35,7 +34,7 @@ from typing import Any
 from ..errors import CorruptError, SegmentGone
 from ..format.files.names import is_legal_topic, partition_dir
 from ..io.disk import DirFd
-from ..io.durable import SyncFailed, WritableDirFd
+from ..io.durable import WritableDirFd, write_in_one_of
 from ..io.small_file import lines_of, read_value
 from .segment_series import SealedSegment
 
@@ -274,19 +273,7 @@ class CommitFile:
         data = format_commit_records(
             CommitRecords(latest, list(started.values()), list(pending.values()))
         )
-        failure = OSError(errno.EIO, "no log directory is online", COMMIT_FILE)
-        for directory in self._live():
-            try:
-                directory.write_atomically(COMMIT_FILE, data)
-            except OSError as error:
-                if not isinstance(failure, SyncFailed):  # an unknown outcome takes precedence
-                    failure = error
-            else:
-                return
-        try:
-            raise failure
-        finally:
-            del failure  # else it and this frame would form a cycle
+        write_in_one_of(self._live(), COMMIT_FILE, data)
 
 
 def _topics(note: dict[str, Any]) -> dict[str, str]:

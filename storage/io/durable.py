@@ -294,6 +294,24 @@ class WritableFile(OpenFile):
             _calls.utime(self.fd, mtime_ns)
 
 
+def write_in_one_of(directories: Iterable[WritableDirFd], name: str, data: bytes) -> None:
+    """Replaces the content of `name` atomically in the first directory that can be written. Raises
+    OSError if none can be; SyncFailed if it is unknown whether one was."""
+    failure = OSError(errno.EIO, "no log directory is online", name)
+    for directory in directories:
+        try:
+            directory.write_atomically(name, data)
+        except OSError as error:
+            if not isinstance(failure, SyncFailed):  # an unknown outcome takes precedence
+                failure = error
+        else:
+            return
+    try:
+        raise failure
+    finally:
+        del failure  # else it and this frame would form a cycle
+
+
 def _make_path(path: str) -> None:
     above = os.path.dirname(path)
     try:

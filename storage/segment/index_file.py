@@ -23,11 +23,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from mmap import ACCESS_READ, mmap
 from struct import Struct
+from typing import ClassVar, Generic, Self, TypeVar
 
 from ..format.kernels import search
 from ..format.layout import MAX_OFFSET
-from ..io.disk import OpenFile
+from ..io.disk import DirFd, OpenFile
 
+E = TypeVar("E")
 Fields = tuple[int, int]
 # Whether an entry may be followed by another.
 Ascends = Callable[[Fields, Fields], bool]
@@ -161,3 +163,54 @@ class IndexFile:
         size = self._layout.size
         data = self.file.read(slot * size, size)
         return len(data) == size and self._is_written(data)
+
+
+class SegmentIndex(Generic[E]):
+    """The written entries of one of a segment's indexes, as objects of the class `E`."""
+
+    layout: ClassVar[Struct]
+
+    def __init__(self, file: OpenFile, base_offset: int) -> None:
+        self.base_offset = base_offset
+        self._file = IndexFile(file, self.layout, self.is_written)
+
+    @classmethod
+    def open(cls, directory: DirFd, name: str, base_offset: int) -> Self:
+        """Opens the index in file `name`. Raises SegmentGone if there is no such file."""
+        return cls(directory.open(name), base_offset)
+
+    @staticmethod
+    def is_written(data: bytes) -> bool:
+        """Whether these are the bytes of an entry, not of padding; see IndexFile."""
+        raise NotImplementedError
+
+    @property
+    def path(self) -> str:
+        return self._file.file.path
+
+    @property
+    def identity(self) -> tuple[int, int]:
+        """The identity of the file."""
+        return self._file.file.identity
+
+    def is_removed(self) -> bool:
+        """See `OpenFile.is_removed`."""
+        return self._file.file.is_removed()
+
+    def refresh(self) -> bool:
+        """Picks up changes of the file; returns whether the number of entries changed."""
+        return self._file.refresh()
+
+    def __len__(self) -> int:
+        return self._file.entries().count
+
+    def entry(self, slot: int) -> E:
+        """Returns entry `slot`, 0 <= slot < len. Raises IndexError otherwise."""
+        return self._entry(self._file.entries()[slot])
+
+    def entries(self) -> Iterator[E]:
+        """Yields all entries in file order, unchecked."""
+        return map(self._entry, self._file.stream())
+
+    def _entry(self, fields: Fields) -> E:
+        raise NotImplementedError

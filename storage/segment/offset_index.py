@@ -12,13 +12,12 @@ there, and walks from the start of the segment if it does not fit.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from struct import Struct
 
 from ..format.kernels import search
-from ..io.disk import DirFd, OpenFile
-from .index_file import WARM_BYTES, Entries, Fields, IndexFile
+from ..io.disk import OpenFile
+from .index_file import WARM_BYTES, Entries, Fields, SegmentIndex
 
 ENTRY = Struct(">ii")  # relative offset, position
 _RELATIVE_OFFSET, _POSITION = 0, 1
@@ -34,41 +33,19 @@ class OffsetPosition:
     position: int
 
 
-class OffsetIndex:
+class OffsetIndex(SegmentIndex[OffsetPosition]):
     """The written entries of a segment's offset index, offsets and positions strictly ascending."""
 
+    layout = ENTRY
+
     def __init__(self, file: OpenFile, base_offset: int) -> None:
-        self.base_offset = base_offset
+        super().__init__(file, base_offset)
         self.start = OffsetPosition(base_offset, 0)  # the result if no entry can be used
-        self._file = IndexFile(file, ENTRY, _is_written)
 
-    @classmethod
-    def open(cls, directory: DirFd, name: str, base_offset: int) -> OffsetIndex:
-        """Opens the index in file `name`. Raises SegmentGone if there is no such file."""
-        return cls(directory.open(name), base_offset)
-
-    @property
-    def path(self) -> str:
-        return self._file.file.path
-
-    def is_removed(self) -> bool:
-        """See `OpenFile.is_removed`."""
-        return self._file.file.is_removed()
-
-    def refresh(self) -> bool:
-        """Picks up changes of the file; returns whether the number of entries changed."""
-        return self._file.refresh()
-
-    def __len__(self) -> int:
-        return self._file.entries().count
-
-    def entry(self, slot: int) -> OffsetPosition:
-        """Returns entry `slot`, 0 <= slot < len. Raises IndexError otherwise."""
-        return self._entry(self._file.entries()[slot])
-
-    def entries(self) -> Iterator[OffsetPosition]:
-        """Yields all entries in file order, unchecked."""
-        return map(self._entry, self._file.stream())
+    @staticmethod
+    def is_written(data: bytes) -> bool:
+        # A broker writes the position second, so it distinguishes a whole entry from a half one.
+        return data[4:] != b"\0\0\0\0"
 
     def lookup(self, offset: int, log_size: int | None = None) -> OffsetPosition:
         """Returns the greatest entry with an offset <= `offset`, (base offset, 0) if none.
@@ -120,8 +97,3 @@ class OffsetIndex:
 
 def _ascends(before: Fields, after: Fields) -> bool:
     return before[0] < after[0] and before[1] < after[1]
-
-
-def _is_written(data: bytes) -> bool:
-    # A broker writes the position second, so it distinguishes a whole entry from a half one.
-    return data[4:] != b"\0\0\0\0"

@@ -196,7 +196,3 @@ class Segment:
     @property
     def path(self) -> str:
         return self.files.path()
-
-    @property
-    def file_name(self) -> str:
-        return self.files.name(FileKind.LOG)

@@ -13,14 +13,13 @@ the result is a hint that the caller checks against the batches.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from struct import Struct
 
 import numpy as np
 
-from ..io.disk import DirFd, OpenFile
-from .index_file import Entries, Fields, IndexFile
+from ..io.disk import OpenFile
+from .index_file import Entries, Fields, SegmentIndex
 
 ENTRY = Struct(">qi")  # timestamp, relative offset
 _FIELDS = np.dtype([("timestamp", ">i8"), ("relative", ">i4")])  # the same for numpy
@@ -37,51 +36,23 @@ class TimestampOffset:
     offset: int
 
 
-class TimeIndex:
+class TimeIndex(SegmentIndex[TimestampOffset]):
     """The written entries of a segment's time index.
 
     An entry of zeros, written for a record at the base offset with timestamp 0, looks like padding
     and is ignored if it is the last: it says no more than having no entry.
     """
 
+    layout = ENTRY
+
     def __init__(self, file: OpenFile, base_offset: int) -> None:
-        self.base_offset = base_offset
+        super().__init__(file, base_offset)
         self.start = TimestampOffset(-1, base_offset)  # the result if no entry can be used
-        self._file = IndexFile(file, ENTRY, _is_written)
         self._risen = (0, True)  # number of entries checked by `ascends`, and the result
 
-    @classmethod
-    def open(cls, directory: DirFd, name: str, base_offset: int) -> TimeIndex:
-        """Opens the index in file `name`. Raises SegmentGone if there is no such file."""
-        return cls(directory.open(name), base_offset)
-
-    @property
-    def path(self) -> str:
-        return self._file.file.path
-
-    @property
-    def identity(self) -> tuple[int, int]:
-        """The identity of the file."""
-        return self._file.file.identity
-
-    def is_removed(self) -> bool:
-        """See `OpenFile.is_removed`."""
-        return self._file.file.is_removed()
-
-    def refresh(self) -> bool:
-        """Picks up changes of the file; returns whether the number of entries changed."""
-        return self._file.refresh()
-
-    def __len__(self) -> int:
-        return self._file.entries().count
-
-    def entry(self, slot: int) -> TimestampOffset:
-        """Returns entry `slot`, 0 <= slot < len. Raises IndexError otherwise."""
-        return self._entry(self._file.entries()[slot])
-
-    def entries(self) -> Iterator[TimestampOffset]:
-        """Yields all entries in file order, unchecked."""
-        return map(self._entry, self._file.stream())
+    @staticmethod
+    def is_written(data: bytes) -> bool:
+        return any(data)
 
     def last_entry(self) -> TimestampOffset:
         """Returns the entry with the largest indexed timestamp, (-1, base offset) if none."""
@@ -130,7 +101,3 @@ class TimeIndex:
 
 def _ascends(before: Fields, after: Fields) -> bool:
     return before[0] < after[0] and before[1] <= after[1]
-
-
-def _is_written(data: bytes) -> bool:
-    return any(data)

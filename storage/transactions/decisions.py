@@ -17,7 +17,6 @@ The version; then one line per partition, with the transaction's producer id and
 
 from __future__ import annotations
 
-import errno
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
@@ -26,7 +25,7 @@ from dataclasses import dataclass
 from ..errors import CorruptError, SegmentGone
 from ..format.files.names import TopicPartition, is_legal_topic
 from ..io.disk import DirFd
-from ..io.durable import WritableDirFd
+from ..io.durable import WritableDirFd, write_in_one_of
 from ..io.small_file import lines_of, read_value
 
 TRANSACTIONS_FILE = "kafkafs.transactions"
@@ -122,15 +121,4 @@ class TransactionLog:
 
     def _write(self, decisions: list[Decision]) -> None:
         data = format_decisions(decisions)
-        failure = OSError(errno.EIO, "no log directory is online", TRANSACTIONS_FILE)
-        for directory in self._live():
-            try:
-                directory.write_atomically(TRANSACTIONS_FILE, data)
-            except OSError as error:
-                failure = error
-            else:
-                return
-        try:
-            raise failure
-        finally:
-            del failure  # else it and this frame would form a cycle
+        write_in_one_of(self._live(), TRANSACTIONS_FILE, data)

@@ -97,7 +97,7 @@ class PreviewRequest:
         return cls(view, left, config, broker, planned, now_ms, is_compacted)
 
     def pinned(self) -> PreviewRequest:
-        """Returns the same question with every `.log` held open, as `View.pin` does. Raises
+        """Returns the same request with every `.log` held open, as `View.pin` does. Raises
         SegmentGone if a segment no longer exists."""
         view = replace(self.view, _pinned=[])
         view.pin()
@@ -139,12 +139,12 @@ class Preview:
     end_offset: int
     totals: Totals | None
 
-    def answers(self, question: PreviewRequest) -> bool:
+    def answers(self, request: PreviewRequest) -> bool:
         """Returns whether a new preview would be the same. (Without totals there are no delete
         horizons.)"""
         expires_at_ms = self.totals.expires_at_ms if self.totals is not None else None
-        is_over = expires_at_ms is not None and expires_at_ms <= question.now_ms
-        return not is_over and self.stamp == question.stamp()
+        is_over = expires_at_ms is not None and expires_at_ms <= request.now_ms
+        return not is_over and self.stamp == request.stamp()
 
     def mask(self, offsets: b.Int64s) -> NDArray[np.bool_]:
         """Returns which of the ascending offsets of some records are retained: bool of shape
@@ -161,7 +161,7 @@ def _ignore_progress(done: int, total: int) -> None:
 
 
 def preview(
-    question: PreviewRequest,
+    request: PreviewRequest,
     on_progress: OnProgress = _ignore_progress,
     check: Callable[[], None] = lambda: None,
     *,
@@ -171,68 +171,68 @@ def preview(
     the totals are omitted if the offset map alone determines the result and retention needs no
     sizes, which takes half that time. Raises CorruptError, with file and position, if damage would
     stop a cleaning. `check` may raise an error to end the preview."""
-    end, first_dirty = question.planned.first_uncleanable, question.planned.first_dirty
-    found = Counting(question.view.start_offset, question.now_ms)
-    if first_dirty >= end or not question.cleaned:
-        return Preview(question.stamp(), found.kept, 0, found.totals(0))
-    offset_map = _map_for(question)
-    is_cut_short = not in_full and DELETE not in question.config.cleanup_policy
-    log, passes = _log_to_clean(question, on_progress, check), 0
-    with question.view.context.decoder() as decoder:
+    end, first_dirty = request.planned.first_uncleanable, request.planned.first_dirty
+    found = Counting(request.view.start_offset, request.now_ms)
+    if first_dirty >= end or not request.cleaned:
+        return Preview(request.stamp(), found.kept, 0, found.totals(0))
+    offset_map = _map_for(request)
+    is_cut_short = not in_full and DELETE not in request.config.cleanup_policy
+    log, passes = _log_to_clean(request, on_progress, check), 0
+    with request.view.context.decoder() as decoder:
         while first_dirty < end:
             cleaning = Cleaning(replace(log, first_dirty=first_dirty), decoder)
             keys_decide = cleaning.build_offset_map(offset_map)
             if is_cut_short and keys_decide and not passes:
-                kept = _kept_by_map(offset_map, question)
+                kept = _kept_by_map(offset_map, request)
                 if kept is not None:
-                    return Preview(question.stamp(), kept, end, None)
+                    return Preview(request.stamp(), kept, end, None)
             found.begin_pass()
             newest = NewestInMap(offset_map, first_dirty)
             reached = cleaning.filter_into(newest, found).end_offset
             assert reached > first_dirty, "the map has room for a key at least"
-            found.end_pass(reached, question.view)
+            found.end_pass(reached, request.view)
             first_dirty, passes = reached, passes + 1
-    return Preview(question.stamp(), found.kept, end, found.totals(passes))
+    return Preview(request.stamp(), found.kept, end, found.totals(passes))
 
 
 def completed(
     short: Preview,
-    question: PreviewRequest,
+    request: PreviewRequest,
     on_progress: OnProgress = _ignore_progress,
     check: Callable[[], None] = lambda: None,
 ) -> Preview:
-    """Returns a preview without totals that answers the question, completed with its totals. For
+    """Returns a preview without totals that answers the request, completed with its totals. For
     the parameters see `preview`."""
-    found = Counting(question.view.start_offset, question.now_ms)
-    with question.view.context.decoder() as decoder:
-        cleaning = Cleaning(_log_to_clean(question, on_progress, check), decoder)
+    found = Counting(request.view.start_offset, request.now_ms)
+    with request.view.context.decoder() as decoder:
+        cleaning = Cleaning(_log_to_clean(request, on_progress, check), decoder)
         found.begin_pass()
         cleaning.filter_into(NewestAmong(short.kept, short.end_offset - 1), found)
-        found.end_pass(short.end_offset, question.view)
+        found.end_pass(short.end_offset, request.view)
     return replace(short, totals=found.totals(1))
 
 
 def _log_to_clean(
-    question: PreviewRequest, on_progress: OnProgress, check: Callable[[], None]
+    request: PreviewRequest, on_progress: OnProgress, check: Callable[[], None]
 ) -> LogToClean:
-    view, planned, now_ms = question.view, question.planned, question.now_ms
+    view, planned, now_ms = request.view, request.planned, request.now_ms
 
     @cache
     def producers() -> Sequence[ProducerStateEntry]:
-        return producers_of(view, now_ms, question.broker.producer_id_expiration_ms).states()
+        return producers_of(view, now_ms, request.broker.producer_id_expiration_ms).states()
 
     return LogToClean(
-        view, question.config, planned.first_dirty, planned.first_uncleanable, now_ms,
+        view, request.config, planned.first_dirty, planned.first_uncleanable, now_ms,
         producers, check, on_progress, is_shown=True,
     )  # fmt: skip
 
 
-def _kept_by_map(offset_map: OffsetMap, question: PreviewRequest) -> KeptOffsets | None:
+def _kept_by_map(offset_map: OffsetMap, request: PreviewRequest) -> KeptOffsets | None:
     """Returns what is retained if keys alone decide: the records in the map. None if the map lacks
     keys, or was not built from all records."""
-    planned = question.planned
+    planned = request.planned
     is_whole = offset_map.latest_offset == planned.first_uncleanable - 1
-    if not is_whole or planned.first_dirty > question.cleaned[0].base_offset:
+    if not is_whole or planned.first_dirty > request.cleaned[0].base_offset:
         return None
     newest = offset_map.newest(planned.first_dirty)
     if newest is None:
@@ -244,22 +244,22 @@ def _kept_by_map(offset_map: OffsetMap, question: PreviewRequest) -> KeptOffsets
     return kept
 
 
-def _map_for(question: PreviewRequest) -> OffsetMap:
+def _map_for(request: PreviewRequest) -> OffsetMap:
     """Returns a map of the broker's size, or only as large as a small log needs, because touching
     new memory is slow."""
-    memory = question.broker.log_cleaner_dedupe_buffer_size
-    load_factor = question.broker.log_cleaner_io_buffer_load_factor
-    records = _records_of_few(question)
+    memory = request.broker.log_cleaner_dedupe_buffer_size
+    load_factor = request.broker.log_cleaner_io_buffer_load_factor
+    records = _records_of_few(request)
     if records is not None:
         memory = min(memory, (int(records / load_factor) + 2) * SLOT_BYTES)
     return OffsetMap(memory, load_factor)
 
 
-def _records_of_few(question: PreviewRequest) -> int | None:
+def _records_of_few(request: PreviewRequest) -> int | None:
     """Returns an upper bound of the records put into the map of a small log; None if the log is
     larger, or its headers do not contain record counts."""
-    low, limit = question.planned.first_dirty, question.view.context.limits.max_batch_bytes
-    dirty = [segment for segment in question.cleaned if segment.next_base > low]
+    low, limit = request.planned.first_dirty, request.view.context.limits.max_batch_bytes
+    dirty = [segment for segment in request.cleaned if segment.next_base > low]
     if sum(segment.size for segment in dirty) > _FEW_BYTES:
         return None
     count = 0
