@@ -23,14 +23,18 @@ PASTED = Path("build/pasted")
 SHARED_IMPORT = re.compile(r"^from \.(_\w+) import (?:\([^)]*\)|[^(\n]*)$", re.MULTILINE)
 
 
-def pasted(source: Path) -> Path:
-    """Returns a copy of the kernel that imports no module with a leading underscore."""
+def with_shared(source: Path) -> str:
+    """Returns the source with that of the modules it shares, each of which it may reach once."""
 
     def shared(found: re.Match[str]) -> str:
-        text = (KERNELS / f"{found[1]}.py").read_text(encoding="utf-8")
-        return text.partition("\nimport cython\n")[2]
+        return with_shared(KERNELS / f"{found[1]}.py").partition("\nimport cython\n")[2]
 
-    text = SHARED_IMPORT.sub(shared, source.read_text(encoding="utf-8"))
+    return SHARED_IMPORT.sub(shared, source.read_text(encoding="utf-8"))
+
+
+def pasted(source: Path) -> Path:
+    """Returns a copy of the kernel that imports no module with a leading underscore."""
+    text = with_shared(source)
     copy = PASTED / source.name
     if not copy.exists() or copy.read_text(encoding="utf-8") != text:
         copy.parent.mkdir(parents=True, exist_ok=True)

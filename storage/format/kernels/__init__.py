@@ -4,10 +4,10 @@ Each module here is one source in Cython's pure-Python mode. ``KAFKAFS_KERNELS=p
 uncompiled, which is slow; any other value requires the compiled form, so that nobody measures or
 deploys the slow one by accident.
 
-Functions that several kernels need are in ``_primitives`` and ``_text``, which are no kernels: they
-run uncompiled only. Before a kernel is compiled, setup.py replaces its imports of them with their
-source, since Cython inlines no function of another module, except from .pxd files, which cannot run
-uncompiled.
+Modules with a leading underscore are no kernels, but hold functions that kernels share, or parts of
+a long one; they run uncompiled only. Before a kernel is compiled, setup.py replaces its imports of
+them with their source, since Cython inlines no function of another module, except from .pxd files,
+which cannot run uncompiled.
 """
 
 from __future__ import annotations

@@ -146,6 +146,20 @@ def varint(
 
 
 @cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+@cython.returns((cython.uint, cython.Py_ssize_t))
+def short_varint(data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t):
+    """Reads an unsigned number of one byte or two at ``at``; returns it and the position after it.
+    Bit 0x4000 is set if the number has more bytes."""
+    raw: cython.uint = data[at]
+    if raw < 128:
+        return raw, at + 1
+    return (raw & 127) | (cython.cast(cython.uint, data[at + 1]) << 7), at + 2
+
+
+@cython.cfunc
 @cython.nogil
 @cython.exceptval(check=False)
 def after_headers(

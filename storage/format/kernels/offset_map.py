@@ -114,6 +114,15 @@ def siphash(
 
 
 @cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def _first_slot(second: cython.ulonglong, slots: cython.ulonglong) -> cython.ulonglong:
+    """Returns the slot where the search for a hash begins, from its second word."""
+    return ((second >> 32) * slots) >> 32
+
+
+@cython.cfunc
 @cython.nogil
 @cython.exceptval(check=False)
 def _hash_block(
@@ -127,8 +136,8 @@ def _hash_block(
     high: cython.Py_ssize_t,
     scratch: cython.ulonglong[:, ::1],
 ) -> cython.bint:
-    """Writes the hash and the first slot of each row with a key into ``scratch``, and touches the
-    slots. Returns False if a key lies outside ``data``."""
+    """Writes the hash of each row with a key into ``scratch``, and touches its first slot. Returns
+    False if a key lies outside ``data``."""
     row: cython.Py_ssize_t
     start: cython.Py_ssize_t
     size: cython.Py_ssize_t
@@ -139,16 +148,14 @@ def _hash_block(
         start = spans[row, 0]
         size = spans[row, 1]
         if size < 0:
-            scratch[row - low, 2] = 0
             continue
         if start < 0 or size > data.shape[0] - start:
             return False
         first, second = _siphash(data, start, size, key_low, key_high)
         scratch[row - low, 0] = first
         scratch[row - low, 1] = second
-        scratch[row - low, 2] = ((second >> 32) * slots) >> 32
     for row in range(high - low):
-        touched ^= table[3 * scratch[row, 2]]
+        touched ^= table[3 * _first_slot(scratch[row, 1], slots)]
     scratch[high - low, 0] = touched  # keeps compilers from dropping the loop above
     return True
 
@@ -162,9 +169,9 @@ def _sought(
     slots: cython.ulonglong,
     first: cython.ulonglong,
     second: cython.ulonglong,
-    slot: cython.ulonglong,
 ) -> cython.longlong:
     """Returns the slot of a hash, or the empty slot where it belongs; -1 if there is neither."""
+    slot: cython.ulonglong = _first_slot(second, slots)
     _: cython.ulonglong
     for _ in range(slots):
         if table[3 * slot + 2] == 0 or (table[3 * slot] == first and table[3 * slot + 1] == second):
@@ -176,15 +183,58 @@ def _sought(
 
 
 @cython.cfunc
-def _check(
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def _insert(
     table: cython.ulonglong[::1],
     slots: cython.ulonglong,
-    spans: cython.const[cython.int][:, ::1],
-    scratch: cython.ulonglong[:, ::1],
+    first: cython.ulonglong,
+    second: cython.ulonglong,
+    word: cython.ulonglong,
+) -> cython.longlong:
+    """Inserts a hash; ``word`` is its offset plus one, of which a slot retains the greatest.
+    Returns 1 if the hash is new, else 0; -1 if it has no slot."""
+    slot: cython.longlong = _sought(table, slots, first, second)
+    if slot < 0:
+        return -1
+    if table[3 * slot + 2] == 0:
+        table[3 * slot] = first
+        table[3 * slot + 1] = second
+        table[3 * slot + 2] = word
+        return 1
+    if table[3 * slot + 2] < word:
+        table[3 * slot + 2] = word
+    return 0
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def _found(
+    table: cython.ulonglong[::1],
+    slots: cython.ulonglong,
+    first: cython.ulonglong,
+    second: cython.ulonglong,
+) -> cython.longlong:
+    """Returns the offset of a hash, -1 if it is unknown."""
+    slot: cython.longlong = _sought(table, slots, first, second)
+    return cython.cast(cython.longlong, table[3 * slot + 2]) - 1 if slot >= 0 else -1
+
+
+@cython.cfunc
+def _check_slots(slots: cython.ulonglong, words: cython.Py_ssize_t) -> cython.void:
+    """Raises ValueError unless a table of so many words has the slots."""
+    if slots < 1 or slots >= 1 << 32 or slots > cython.cast(cython.ulonglong, words // 3):
+        raise ValueError("no such slots in this memory")
+
+
+@cython.cfunc
+def _block_rows(
+    spans: cython.const[cython.int][:, ::1], scratch: cython.ulonglong[:, ::1]
 ) -> cython.Py_ssize_t:
     """Returns the number of rows of a block. Raises ValueError if an array has a wrong shape."""
-    if slots < 1 or slots >= 1 << 32 or slots > cython.cast(cython.ulonglong, table.shape[0] // 3):
-        raise ValueError("no such slots in this memory")
     if spans.shape[1] < 2 or scratch.shape[1] != 3 or scratch.shape[0] < 2:
         raise ValueError("spans have a column of sizes, the scratch has three")
     return scratch.shape[0] - 1
@@ -206,13 +256,13 @@ def put(
     """Inserts the keys of rows [``low``, ``high``) with their offsets (a key retains its greatest
     offset) until ``room`` keys have been added. Returns the first row that was not processed and
     the number of keys added."""
-    rows: cython.Py_ssize_t = _check(table, slots, spans, scratch)
+    rows: cython.Py_ssize_t = _block_rows(spans, scratch)
     stop: cython.Py_ssize_t
     row: cython.Py_ssize_t = low
     added: cython.longlong = 0
-    slot: cython.longlong
-    offset: cython.ulonglong
+    new: cython.longlong
     is_whole: cython.bint = True
+    _check_slots(slots, table.shape[0])
     if low < 0 or high > spans.shape[0] or high > offsets.shape[0]:
         raise ValueError("no such rows")
     with cython.nogil:
@@ -223,22 +273,13 @@ def put(
                 if spans[row, 1] >= 0:
                     if added >= room or offsets[row] < 0:
                         break
-                    slot = _sought(
-                        table,
-                        slots,
-                        scratch[row - low, 0],
-                        scratch[row - low, 1],
-                        scratch[row - low, 2],
-                    )
-                    if slot < 0:
+                    new = _insert(
+                        table, slots, scratch[row - low, 0], scratch[row - low, 1],
+                        cython.cast(cython.ulonglong, offsets[row]) + 1,
+                    )  # fmt: skip
+                    if new < 0:
                         break
-                    offset = cython.cast(cython.ulonglong, offsets[row]) + 1
-                    if table[3 * slot + 2] == 0:
-                        table[3 * slot] = scratch[row - low, 0]
-                        table[3 * slot + 1] = scratch[row - low, 1]
-                        added += 1
-                    if table[3 * slot + 2] < offset:
-                        table[3 * slot + 2] = offset
+                    added += new
                 row += 1
             low = stop
     if not is_whole:
@@ -257,13 +298,13 @@ def get(
     scratch: cython.ulonglong[:, ::1],
 ) -> None:
     """Writes the offset of each row's key into ``out``, -1 if the key is null or unknown."""
-    rows: cython.Py_ssize_t = _check(table, slots, spans, scratch)
+    rows: cython.Py_ssize_t = _block_rows(spans, scratch)
     low: cython.Py_ssize_t = 0
     high: cython.Py_ssize_t = spans.shape[0]
     stop: cython.Py_ssize_t
     row: cython.Py_ssize_t
-    slot: cython.longlong
     is_whole: cython.bint = True
+    _check_slots(slots, table.shape[0])
     if out.shape[0] < high:
         raise ValueError("no room for all rows")
     with cython.nogil:
@@ -273,15 +314,7 @@ def get(
             for row in range(low, stop):
                 out[row] = -1
                 if spans[row, 1] >= 0 and is_whole:
-                    slot = _sought(
-                        table,
-                        slots,
-                        scratch[row - low, 0],
-                        scratch[row - low, 1],
-                        scratch[row - low, 2],
-                    )
-                    if slot >= 0:
-                        out[row] = cython.cast(cython.longlong, table[3 * slot + 2]) - 1
+                    out[row] = _found(table, slots, scratch[row - low, 0], scratch[row - low, 1])
             low = stop
     if not is_whole:
         raise ValueError("a key goes past the end of its buffer")
@@ -296,28 +329,20 @@ def move(
     """Copies the entries of one table into another. Returns their number, -1 if the other table
     has too few slots."""
     slot: cython.ulonglong
-    found: cython.longlong
+    new: cython.longlong
     count: cython.longlong = 0
-    for size, words in ((slots, table.shape[0]), (into_slots, into.shape[0])):
-        if size < 1 or size >= 1 << 32 or size > words // 3:
-            raise ValueError("no such slots in this memory")
+    _check_slots(slots, table.shape[0])
+    _check_slots(into_slots, into.shape[0])
     with cython.nogil:
         for slot in range(slots):
             if table[3 * slot + 2] == 0:
                 continue
-            found = _sought(
-                into,
-                into_slots,
-                table[3 * slot],
-                table[3 * slot + 1],
-                ((table[3 * slot + 1] >> 32) * into_slots) >> 32,
+            new = _insert(
+                into, into_slots, table[3 * slot], table[3 * slot + 1], table[3 * slot + 2]
             )
-            if found < 0:
+            if new < 0:
                 count = -1
                 break
-            into[3 * found] = table[3 * slot]
-            into[3 * found + 1] = table[3 * slot + 1]
-            into[3 * found + 2] = table[3 * slot + 2]
             count += 1
     return count
 
@@ -473,7 +498,7 @@ def _touch(
     row: cython.Py_ssize_t
     touched: cython.ulonglong = 0
     for row in range(low, high):
-        touched ^= table[3 * (((entries[row, 1] >> 32) * slots) >> 32)]
+        touched ^= table[3 * _first_slot(entries[row, 1], slots)]
     return touched
 
 
@@ -492,10 +517,9 @@ def put_entries(
     stop: cython.Py_ssize_t
     row: cython.Py_ssize_t = low
     added: cython.longlong = 0
-    slot: cython.longlong
+    new: cython.longlong
     offset: cython.ulonglong
-    if slots < 1 or slots >= 1 << 32 or slots > cython.cast(cython.ulonglong, table.shape[0] // 3):
-        raise ValueError("no such slots in this memory")
+    _check_slots(slots, table.shape[0])
     if low < 0 or low > high or entries.shape[1] != 3 or rows < 1 or scratch.shape[1] < 1:
         raise ValueError("no such entries")
     with cython.nogil:
@@ -507,21 +531,10 @@ def put_entries(
                 if offset > least:  # 0 would mark an empty slot
                     if added >= room:
                         break
-                    slot = _sought(
-                        table,
-                        slots,
-                        entries[row, 0],
-                        entries[row, 1],
-                        ((entries[row, 1] >> 32) * slots) >> 32,
-                    )
-                    if slot < 0:
+                    new = _insert(table, slots, entries[row, 0], entries[row, 1], offset)
+                    if new < 0:
                         break
-                    if table[3 * slot + 2] == 0:
-                        table[3 * slot] = entries[row, 0]
-                        table[3 * slot + 1] = entries[row, 1]
-                        added += 1
-                    if table[3 * slot + 2] < offset:
-                        table[3 * slot + 2] = offset
+                    added += new
                 row += 1
             low = stop
     return row, added
@@ -535,20 +548,9 @@ def get_entries(
 ) -> None:
     """Does what ``get`` does, for the keys of entries."""
     row: cython.Py_ssize_t
-    slot: cython.longlong
-    if slots < 1 or slots >= 1 << 32 or slots > cython.cast(cython.ulonglong, table.shape[0] // 3):
-        raise ValueError("no such slots in this memory")
+    _check_slots(slots, table.shape[0])
     if entries.shape[1] != 3 or out.shape[0] < entries.shape[0]:
         raise ValueError("no room for all entries")
     with cython.nogil:
         for row in range(entries.shape[0]):
-            out[row] = -1
-            slot = _sought(
-                table,
-                slots,
-                entries[row, 0],
-                entries[row, 1],
-                ((entries[row, 1] >> 32) * slots) >> 32,
-            )
-            if slot >= 0:
-                out[row] = cython.cast(cython.longlong, table[3 * slot + 2]) - 1
+            out[row] = _found(table, slots, entries[row, 0], entries[row, 1])

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import cython
 
-from ._primitives import after_headers, copy, plus, varint
+from ._primitives import after_headers, copy, plus, short_varint, varint
 
 # Why a batch was rejected.
 OK = 0
@@ -21,20 +21,6 @@ HEADERS = 5
 RECORD_END = 6  # a record has more or fewer bytes than its length says
 BATCH_END = 7  # bytes remain after the last record
 OFFSET = 8  # offsets do not rise, or leave the batch's range
-
-
-@cython.cfunc
-@cython.inline
-@cython.nogil
-@cython.exceptval(check=False)
-@cython.returns((cython.uint, cython.Py_ssize_t))
-def _short(data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t):
-    """Reads an unsigned number of one byte or two at ``at``; returns it and the position after it.
-    Bit 0x4000 is set if the number has more bytes."""
-    raw: cython.uint = data[at]
-    if raw < 128:
-        return raw, at + 1
-    return (raw & 127) | (cython.cast(cython.uint, data[at + 1]) << 7), at + 2
 
 
 @cython.cfunc
@@ -64,11 +50,11 @@ def _common_record(
     last: cython.Py_ssize_t
     if end - at < 16:
         return -1
-    size, at = _short(data, at)
+    size, at = short_varint(data, at)
     last = at + (size >> 1) - 1
-    timestamp, at = _short(data, at + 1)
-    offset, at = _short(data, at)
-    key, at = _short(data, at)
+    timestamp, at = short_varint(data, at + 1)
+    offset, at = short_varint(data, at)
+    key, at = short_varint(data, at)
     if (size | timestamp | offset | key) & 0x4000 or (size | offset) & 1 or last >= end:
         return -1
     if (offset >> 1) <= previous or (offset >> 1) > highest:
@@ -87,7 +73,7 @@ def _common_record(
         at += key >> 1
     if last - at < 2:
         return -1
-    value, at = _short(data, at)
+    value, at = short_varint(data, at)
     if value & 0x4001 or at + (value >> 1) != last or data[last] != 0:
         return -1
     spans[row, 2] = cython.cast(cython.int, at)
@@ -156,6 +142,33 @@ def _record(
     return at if at == stop else -6
 
 
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def _any_record(
+    data: cython.const[cython.uchar][::1],
+    at: cython.Py_ssize_t,
+    end: cython.Py_ssize_t,
+    base_timestamp: cython.longlong,
+    previous: cython.longlong,
+    highest: cython.longlong,
+    row: cython.Py_ssize_t,
+    offsets: cython.longlong[::1],
+    timestamps: cython.longlong[::1],
+    spans: cython.int[:, ::1],
+) -> cython.Py_ssize_t:
+    """Does what ``_record`` does, trying ``_common_record`` first."""
+    next_at: cython.Py_ssize_t = _common_record(
+        data, at, end, base_timestamp, previous, highest, row, offsets, timestamps, spans
+    )
+    if next_at >= 0:
+        return next_at
+    return _record(
+        data, at, end, base_timestamp, previous, highest, row, offsets, timestamps, spans
+    )
+
+
 def decode_records(
     data: cython.const[cython.uchar][::1],
     starts: cython.longlong[::1],
@@ -220,18 +233,13 @@ def decode_records(
             previous = -1
             highest = table[batch, 3] - base
             while row < stop:
-                next_at = _common_record(
+                next_at = _any_record(
                     data, at, end, base_timestamp, previous, highest,
                     row, offsets, timestamps, spans,
                 )  # fmt: skip
                 if next_at < 0:
-                    next_at = _record(
-                        data, at, end, base_timestamp, previous, highest,
-                        row, offsets, timestamps, spans,
-                    )  # fmt: skip
-                    if next_at < 0:
-                        error = cython.cast(cython.int, -next_at)
-                        break
+                    error = cython.cast(cython.int, -next_at)
+                    break
                 at = next_at
                 previous = offsets[row]
                 offsets[row] = base + previous
@@ -289,15 +297,11 @@ def find_record(
     highest = table[batch, 3] - table[batch, 2]
     wanted = offset - table[batch, 2]
     while left > 0:
-        next_at = _common_record(
+        next_at = _any_record(
             data, at, end, table[batch, 8], previous, highest, 0, offsets, timestamps, spans
         )
         if next_at < 0:
-            next_at = _record(
-                data, at, end, table[batch, 8], previous, highest, 0, offsets, timestamps, spans
-            )
-            if next_at < 0:
-                break
+            break
         at = next_at
         previous = offsets[0]
         if previous == wanted:
@@ -368,18 +372,13 @@ def copy_lines(
             previous = -1
             highest = table[batch, 3] - table[batch, 2]
             while left > 0:
-                next_at = _common_record(
+                next_at = _any_record(
                     data, at, end, table[batch, 8], previous, highest,
                     0, offsets, timestamps, spans,
                 )  # fmt: skip
                 if next_at < 0:
-                    next_at = _record(
-                        data, at, end, table[batch, 8], previous, highest,
-                        0, offsets, timestamps, spans,
-                    )  # fmt: skip
-                    if next_at < 0:
-                        error = cython.cast(cython.int, -next_at)
-                        break
+                    error = cython.cast(cython.int, -next_at)
+                    break
                 at = next_at
                 previous = offsets[0]
                 to = copy(out, to, data, spans[0, column], spans[0, column + 1])
