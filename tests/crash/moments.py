@@ -1,9 +1,9 @@
-"""Chooses the moments of a recording at which the tests cut the power.
+"""Chooses the moments at which the tests cut the power or let a call fail.
 
 A test takes every n-th moment, starting at one that depends on the commit, so that every moment is
 tested eventually. KAFKAFS_CRASH_MOMENTS=all takes all of them, which takes half an hour:
 
-    KAFKAFS_CRASH_MOMENTS=all python -m pytest -s tests/crash -m 'slow or not slow' -k power_cut
+    KAFKAFS_CRASH_MOMENTS=all python -m pytest -s tests/crash
 """
 
 from __future__ import annotations

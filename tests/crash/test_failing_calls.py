@@ -21,6 +21,7 @@ from kafkafs.storage.io.durable import replaced
 from kafkafs.storage.log_manager import LogManager
 from tests.crash.checks import refuse_complaints
 from tests.crash.model import Model, Refused
+from tests.crash.moments import moments
 from tests.crash.workload import NOW_MS, Workload, contents, open_engine
 from tests.faults import FailingCalls
 
@@ -122,7 +123,7 @@ def fail_each(path: Path, number: int, every: int, seed: int) -> Counter[str]:
     counted = FailingCalls(-1, number)
     Run(path / "counted", counted).run(seed)
     outcomes: Counter[str] = Counter()
-    for at in range(seed % every, len(counted.made), every):
+    for at in moments(len(counted.made) - 1, every):
         root = path / f"{at}"
         root.mkdir()
         run = Run(root, FailingCalls(at, number))
