@@ -23,7 +23,7 @@ SHARED = ("broker", "built")
 #: So many processes run the tests of Spark, each with its own session.
 SPARK_SESSIONS = 2
 #: A test with a longer timeout starts early, because it takes a large part of the whole run.
-LONG_SECONDS = 1800
+LONG_SECONDS = 1000
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
@@ -37,7 +37,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if item.get_closest_marker("spark") is not None:
             return 0, 0.0
         if patience > LONG_SECONDS:
-            return 1, 0.0
+            return 1, -patience
         return (2 if _is_for_brokers(item) else 3), -patience
 
     items.sort(key=urgency)
