@@ -155,8 +155,10 @@ class LogManager(Engine):
         log_dir = self.dirs.of(key)
         with self.cleaner.cleaning_state.abort_and_pause(key):
             if writer.truncate_to(offset) and log_dir is not None:
-                log_dir.checkpoint_recovery_points()
-                log_dir.limit_cleaner_offset(key, writer.retention_state().segments[-1].base_offset)
+                log_dir.checkpoints.write_recovery_points()
+                log_dir.checkpoints.limit_cleaner_offset(
+                    key, writer.retention_state().segments[-1].base_offset
+                )
 
     # -- topics ---------------------------------------------------------------------------------
 

@@ -52,14 +52,21 @@ Replace = Callable[[LoadedSegment, Sequence[int]], None]
 Work = Callable[[LogToClean, Replace], CleaningResult]
 
 
+class CleanerOffsets(Protocol):
+    """The checkpoints of a log directory, as far as the manager needs them."""
+
+    def cleaner_offset(self, key: TopicPartition) -> int | None: ...
+    def put_cleaner_offset(self, key: TopicPartition, offset: int) -> None: ...
+
+
 class CleanedDir(Protocol):
     """The interface of a log directory that the manager needs."""
 
     @property
     def logs(self) -> Mapping[TopicPartition, LogWriter]: ...
+    @property
+    def checkpoints(self) -> CleanerOffsets: ...
     def sorted_logs(self) -> Sequence[tuple[TopicPartition, LogWriter]]: ...
-    def cleaner_offset(self, key: TopicPartition) -> int | None: ...
-    def put_cleaner_offset(self, key: TopicPartition, offset: int) -> None: ...
     def guarded(self) -> AbstractContextManager[None]: ...
 
 
@@ -150,11 +157,11 @@ class CleanerManager:
         rolled = writer.rolled()
         view = self._view_of(key)
         stable = min(rolled.stable_offset, rolled.end_offset)
-        state = state_of(view, log_dir.cleaner_offset(key), stable)
+        state = state_of(view, log_dir.checkpoints.cleaner_offset(key), stable)
         planned = plan(state, writer.config, self._clock.now_ms())
         if planned.resets_checkpoint:
             logger.warning("%s-%d: cleaning from the log start: checkpoint out of range", *key)
-            log_dir.put_cleaner_offset(key, planned.first_dirty)
+            log_dir.checkpoints.put_cleaner_offset(key, planned.first_dirty)
         return CleaningCandidate(key, log_dir, writer, rolled, view, planned)
 
     # -- cleaning --------------------------------------------------------------------------------
@@ -234,7 +241,7 @@ class CleanerManager:
                     # later record, or the end of its transaction, possibly above the cleaned part.
                     writer.flush()
                     result = self._clean(now, work, on_progress or (lambda done, of: None))
-                    log_dir.put_cleaner_offset(key, result.end_offset)
+                    log_dir.checkpoints.put_cleaner_offset(key, result.end_offset)
                     _log_cleaning(key, now.plan, result)
                     return result
             except _GONE as error:

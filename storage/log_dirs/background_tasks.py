@@ -83,7 +83,7 @@ class BackgroundTasks:
                     left.add(key)
 
         touched = [each for each in self._dirs.dirs if not keys.isdisjoint(each.logs)]
-        checkpoints = (each.checkpoint_start_offsets for each in touched)
+        checkpoints = (each.checkpoints.write_start_offsets for each in touched)
         deletions = (
             partial(log_dir.do, partial(delete, key, writer))
             for log_dir in touched
@@ -125,8 +125,8 @@ class BackgroundTasks:
 
     def checkpoint(self) -> None:
         """Writes all checkpoints."""
-        self._dirs.for_each(WritableLogDir.checkpoint)
-        self._dirs.for_each(WritableLogDir.checkpoint_high_watermarks)
+        self._dirs.for_each(lambda each: each.checkpoints.write())
+        self._dirs.for_each(lambda each: each.checkpoints.write_high_watermarks())
 
     def tasks(self, config: BrokerConfig) -> list[ScheduledTask]:
         """Returns the work as tasks, with the broker's intervals."""
@@ -139,9 +139,9 @@ class BackgroundTasks:
         pause = config.log_cleaner_backoff_ms if cleans else UNLIMITED
         each = self._dirs.for_each
         # Idle logs cause no writes, so that the disk can sleep.
-        by_points = partial(each, lambda it: it.checkpoint_recovery_points(always=False))
-        by_starts = partial(each, lambda it: it.checkpoint_start_offsets(always=False))
-        by_marks = partial(each, lambda it: it.checkpoint_high_watermarks(always=False))
+        by_points = partial(each, lambda it: it.checkpoints.write_recovery_points(always=False))
+        by_starts = partial(each, lambda it: it.checkpoints.write_start_offsets(always=False))
+        by_marks = partial(each, lambda it: it.checkpoints.write_high_watermarks(always=False))
         why_not = "" if self._maintains else NOT_MAINTAINED
         checks = config.log_retention_check_interval_ms
         return [

@@ -51,8 +51,8 @@ class LogOpening:
         directory = log_dir.directory.child(partition_dir(*key))
         loader = LogLoader(
             directory,
-            log_dir.recovery_point(key),
-            log_dir.log_start_offset(key),
+            log_dir.checkpoints.recovery_point(key),
+            log_dir.checkpoints.log_start_offset(key),
             is_clean,
             config,
             self._clock.now_ms(),

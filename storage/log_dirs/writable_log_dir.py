@@ -1,4 +1,4 @@
-"""One log directory open for writing: its lock, its partitions and the small files beside them.
+"""One log directory open for writing: its lock and its partitions.
 
 It does what Kafka's LogManager does for each of its `log.dirs`. The directory is locked until
 `finish`. After a failure that leaves the state of its disk unknown, it goes offline: its partitions
@@ -11,7 +11,7 @@ import errno
 import logging
 import threading
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from collections.abc import Set as AbstractSet
 from concurrent.futures import Executor, Future
 from contextlib import contextmanager, suppress
@@ -33,7 +33,6 @@ from ..format.files import names
 from ..format.files.checkpoints import (
     PartitionMetadata,
     format_clean_shutdown,
-    format_offsets,
     format_partition_metadata,
     parse_clean_shutdown,
 )
@@ -48,6 +47,7 @@ from ..io.small_file import read_value
 from ..log.append.writer import LogWriter
 from ..log.delete.deletions import NEVER_MS
 from ..log.delete.leftovers import find_leftovers, remove
+from .checkpoints import LogDirCheckpoints
 from .deleted_topics import (
     DELETED_PARTITION_FILE,
     DeletedPartition,
@@ -64,19 +64,13 @@ logger = logging.getLogger(__name__)
 _PASSING = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN)
 _NO_BROKER = -1
 _MAX_MARKER_BYTES = 4 << 10
-_CHECKPOINTS = (
-    names.RECOVERY_POINT_FILE,
-    names.LOG_START_OFFSET_FILE,
-    names.HIGH_WATERMARK_FILE,
-    names.CLEANER_OFFSET_FILE,
-)
 
 
 class WritableLogDir:
     """A locked directory with its partitions. Thread-safe.
 
     `offline`: why nothing is written to it any more, None while it works. `not_opened`: the
-    partitions that could not be opened, and why.
+    partitions that could not be opened, and why. `checkpoints`: its checkpoint files.
     """
 
     def __init__(self, held: LockedLogDir, log_dir: LogDir, clock: Clock) -> None:
@@ -89,13 +83,9 @@ class WritableLogDir:
         self._held = held
         self._clock = clock
         self._guard = threading.Lock()  # guards `offline` and each checkpoint file
-        # Held from reading the logs to writing the checkpoint, so that no older state overwrites a
-        # newer one.
-        self._checkpointing = threading.Lock()
-        self._changing_cleaned = threading.Lock()  # held from reading to writing the cleaner's
+        self.checkpoints = LogDirCheckpoints(self, log_dir, self._guard)
         self._deleted_partitions: dict[str, DeletedPartitionDir] = {}  # by directory name
         self._with_deleted: set[TopicPartition] = set()
-        self._durable_checkpoints: set[str] = set()  # written and synced here
         self._was_clean = self._may_mark_clean = False
         self._broker_epoch = _NO_BROKER
 
@@ -115,7 +105,7 @@ class WritableLogDir:
             self._broker_epoch = self._read_broker_epoch()
             # First of all: after a crash the directory must not appear clean.
             self.directory.remove(names.CLEAN_SHUTDOWN_FILE, missing_ok=True)
-            self._make_checkpoints()
+            self.checkpoints.create_missing()
             self.directory.sync()
             found = self._log_dir.partitions()
         for each in found:
@@ -149,8 +139,8 @@ class WritableLogDir:
         the next opening and to other readers, so failures are ignored here."""
         if not self._was_clean and self.offline is None:
             with suppress(StorageError, OSError):
-                self.checkpoint()
-                self.checkpoint_high_watermarks()
+                self.checkpoints.write()
+                self.checkpoints.write_high_watermarks()
 
     def _read_broker_epoch(self) -> int:
         """Returns the epoch of the last broker that closed the directory: a broker that finds an
@@ -160,21 +150,6 @@ class WritableLogDir:
             return read_value(self.directory, name, _MAX_MARKER_BYTES, parse_clean_shutdown)
         except (SegmentGone, CorruptError):
             return _NO_BROKER
-
-    def _make_checkpoints(self) -> None:
-        """Creates missing checkpoint files, empty (OffsetCheckpointFile)."""
-        there = {entry.name for entry in self.directory.list()}
-        for name in _CHECKPOINTS:
-            if name not in there:
-                self.directory.create(name)
-
-    def recovery_point(self, key: TopicPartition) -> int:
-        """Returns the checkpointed value; 0 if there is none."""
-        return self._log_dir.recovery_points.get(key, 0)
-
-    def log_start_offset(self, key: TopicPartition) -> int:
-        """Returns the checkpointed value; 0 if there is none."""
-        return self._log_dir.log_start_offsets.get(key, 0)
 
     # -- partitions -----------------------------------------------------------------------------
 
@@ -211,9 +186,9 @@ class WritableLogDir:
         with self.guarded():
             # Entries of a partition of that name that was deleted just before a crash.
             if key in self._log_dir.log_start_offsets or key in self._log_dir.recovery_points:
-                self.checkpoint()
+                self.checkpoints.write()
             if key in self._log_dir.cleaner_offsets:
-                self.forget_cleaner_offsets()
+                self.checkpoints.forget_cleaner_offsets()
             name = partition_dir(*key)
             try:
                 directory = self.directory.make(name)
@@ -295,8 +270,8 @@ class WritableLogDir:
         if self._deleted_partitions.pop(deleted_dir.name, None) is None:
             raise CannotUndelete(partition_dir(*key), "its files were removed")
         try:
-            self._checkpoint_points({key: was.recovery_point})
-            self._checkpoint_starts({key: was.start_offset})
+            self.checkpoints.write_recovery_points({key: was.recovery_point})
+            self.checkpoints.write_start_offsets({key: was.start_offset})
             with self.guarded():
                 self.directory.rename_child(deleted_dir.name, partition_dir(*key))
                 directory = self.directory.child(partition_dir(*key))
@@ -368,118 +343,6 @@ class WritableLogDir:
             remove(directory, found)
             return {each.name for each in found}
 
-    # -- checkpoints ----------------------------------------------------------------------------
-
-    def checkpoint(self) -> None:
-        """Writes recovery points and log start offsets, durably."""
-        self.checkpoint_recovery_points()
-        self.checkpoint_start_offsets()
-
-    def checkpoint_recovery_points(self, always: bool = True) -> None:
-        """Writes the recovery points. `always`: even if the file is up to date."""
-        self._checkpoint_points({}, always)
-
-    def _checkpoint_points(self, others: Mapping[TopicPartition, int], always: bool = True) -> None:
-        """Adds `others`, the recovery points of logs not opened yet."""
-        with self._checkpointing:
-            points = {key: log.recovery_point for key, log in self.sorted_logs()}
-            before = self._log_dir.recovery_points
-            self._write_offsets(names.RECOVERY_POINT_FILE, {**points, **others}, before, always)
-
-    def checkpoint_start_offsets(self, always: bool = True) -> None:
-        """Writes the log start offsets that differ from the first segment's base. `always` as
-        above."""
-        self._checkpoint_starts({}, always)
-
-    def _checkpoint_starts(self, others: Mapping[TopicPartition, int], always: bool = True) -> None:
-        """Adds `others`, the start offsets of logs not opened yet."""
-        with self._checkpointing:
-            starts = {
-                key: log.start_offset
-                for key, log in self.sorted_logs()
-                if log.start_offset > log.first_base_offset
-            }
-            before = self._log_dir.log_start_offsets
-            self._sync_fronts(before, starts)
-            self._write_offsets(names.LOG_START_OFFSET_FILE, {**starts, **others}, before, always)
-
-    def _sync_fronts(
-        self, before: Mapping[TopicPartition, int], starts: Mapping[TopicPartition, int]
-    ) -> None:
-        """Makes segment deletions durable at the front of logs that are not in `starts`: from now
-        on only the file names in their directories show where they begin, and a directory may reach
-        the disk later than the checkpoint. Another process may have deleted segments of those that
-        were in `before`."""
-        for key, writer in self.sorted_logs():
-            if key not in starts:
-                with self.guarded(), suppress(SegmentGone, FileNotFoundError):  # deleted just now
-                    writer.sync_front(always=key in before)
-
-    def checkpoint_high_watermarks(self, always: bool = True) -> None:
-        """Writes the high watermarks. `always` as above."""
-        with self._checkpointing:
-            marks = {key: log.high_watermark for key, log in self.sorted_logs()}
-            before = self._log_dir.high_watermarks
-            self._write_offsets(names.HIGH_WATERMARK_FILE, marks, before, always)
-
-    def cleaner_offset(self, key: TopicPartition) -> int | None:
-        """Returns the checkpointed first uncleaned offset of a partition; None if there is none."""
-        return self._log_dir.cleaner_offsets.get(key)
-
-    def put_cleaner_offset(self, key: TopicPartition, offset: int) -> None:
-        """Checkpoints how far a partition was cleaned."""
-        with self._changing_cleaned:
-            self._write_file(names.CLEANER_OFFSET_FILE, {**self._cleaner_offsets(), key: offset})
-
-    def forget_cleaner_offsets(self) -> None:
-        """Removes deleted partitions from the cleaner's checkpoint."""
-        with self._changing_cleaned:
-            offsets = self._cleaner_offsets()
-            if offsets != self._log_dir.cleaner_offsets:
-                self._write_file(names.CLEANER_OFFSET_FILE, offsets)
-
-    def limit_cleaner_offset(self, key: TopicPartition, most: int) -> None:
-        """Lowers a partition's first dirty offset to `most` if it is higher."""
-        with self._changing_cleaned:
-            offsets = self._cleaner_offsets()
-            if offsets.get(key, 0) > most:
-                self._write_file(names.CLEANER_OFFSET_FILE, {**offsets, key: most})
-
-    def _cleaner_offsets(self) -> dict[TopicPartition, int]:
-        """Returns the checkpointed offsets of existing partitions."""
-        there = self._there()
-        return {key: at for key, at in self._log_dir.cleaner_offsets.items() if key in there}
-
-    def _there(self) -> set[TopicPartition]:
-        """Returns the partitions that a checkpoint may refer to: not deleted ones, whose name may
-        already belong to a new partition."""
-        return {
-            (each.topic, each.partition)
-            for each in self._log_dir.partitions()
-            if each.state in (PartitionState.NORMAL, PartitionState.FUTURE)
-        }
-
-    def _write_offsets(
-        self,
-        name: str,
-        offsets: dict[TopicPartition, int],
-        before: Mapping[TopicPartition, int],
-        always: bool,
-    ) -> None:
-        """Writes a checkpoint. The entries of partitions that are not open for writing are
-        preserved."""
-        there = self._there()
-        kept = {key: at for key, at in before.items() if key in there and key not in self.logs}
-        content = {**kept, **offsets}
-        if always or content != before or name not in self._durable_checkpoints:
-            self._durable_checkpoints.discard(name)
-            self._write_file(name, content)
-            self._durable_checkpoints.add(name)
-
-    def _write_file(self, name: str, offsets: Mapping[TopicPartition, int]) -> None:
-        with self.guarded(), self._guard:
-            self.directory.write_atomically(name, format_offsets(offsets))
-
     # -- failing and closing --------------------------------------------------------------------
 
     @contextmanager
@@ -536,8 +399,8 @@ class WritableLogDir:
         directory. `is_well`: all partitions were closed."""
         try:
             if is_well and self.offline is None:
-                self.checkpoint()
-                self.checkpoint_high_watermarks()
+                self.checkpoints.write()
+                self.checkpoints.write_high_watermarks()
                 if self._may_mark_clean:
                     with self.guarded():
                         data = format_clean_shutdown(self._broker_epoch)

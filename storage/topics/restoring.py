@@ -163,7 +163,7 @@ class Restoring:
         assert log_dir is not None  # the writer's directory
         with self._cleaner.cleaning_state.abort_and_pause(key), log_dir.guarded():
             found = writer.undelete(offset)
-            log_dir.checkpoint_start_offsets()
+            log_dir.checkpoints.write_start_offsets()
             return found
 
     # -- topics ---------------------------------------------------------------------------------
@@ -186,7 +186,7 @@ class Restoring:
                 self._delete_again(topic, newest)
             raise
         for log_dir in {self._dirs.dirs[number] for number, _ in newest.partitions}:
-            log_dir.checkpoint()
+            log_dir.checkpoints.write()
         return newest.deletion(delay_ms)
 
     def _reopen(self, log_dir: WritableLogDir, deleted_dir: DeletedPartitionDir) -> None:
@@ -196,7 +196,7 @@ class Restoring:
         key = (was.topic, was.partition)
         log_dir.restore(deleted_dir)
         if was.cleaner_offset >= 0:
-            log_dir.put_cleaner_offset(key, was.cleaner_offset)
+            log_dir.checkpoints.put_cleaner_offset(key, was.cleaner_offset)
         with log_dir.guarded():
             config = self._configs.config_of(was.topic)
             log = self._opening.open(log_dir, key, config, is_clean=False, finds_deleted=True)

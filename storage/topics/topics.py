@@ -198,8 +198,8 @@ class Topics:
         for log_dir in touched:
             # On a full disk this may fail; `WritableLogDir.make` removes such remains later.
             with suppress(OSError):
-                log_dir.checkpoint()
-                log_dir.forget_cleaner_offsets()
+                log_dir.checkpoints.write()
+                log_dir.checkpoints.forget_cleaner_offsets()
         self._incarnations[topic] = self.incarnation(topic) + 1
         try:
             self._configs.keep(topic, {})
@@ -218,14 +218,18 @@ class Topics:
     ) -> DeletedPartition:
         """Describes a partition, one of `partitions`, that is about to be deleted."""
         writer = log_dir.logs.get(key)
-        cleaned = log_dir.cleaner_offset(key)
+        cleaned = log_dir.checkpoints.cleaner_offset(key)
         return DeletedPartition(
             topic=key[0],
             topic_id=topic_id,
             partition=key[1],
             partitions=partitions,
-            start_offset=log_dir.log_start_offset(key) if writer is None else writer.start_offset,
-            recovery_point=log_dir.recovery_point(key) if writer is None else writer.recovery_point,
+            start_offset=log_dir.checkpoints.log_start_offset(key)
+            if writer is None
+            else writer.start_offset,
+            recovery_point=log_dir.checkpoints.recovery_point(key)
+            if writer is None
+            else writer.recovery_point,
             cleaner_offset=-1 if cleaned is None else cleaned,
             size=0 if writer is None else writer.size,
             deleted_at_ms=now_ms,

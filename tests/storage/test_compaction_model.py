@@ -179,7 +179,7 @@ class Compaction:
 
     def clean_from_the_start(self) -> None:
         candidate = self.candidate()
-        candidate.log_dir.put_cleaner_offset(candidate.key, candidate.view.start_offset)
+        candidate.log_dir.checkpoints.put_cleaner_offset(candidate.key, candidate.view.start_offset)
         self.run_pass(self.candidate(), ALL_KEYS)
         self.check()
 
@@ -189,7 +189,7 @@ class Compaction:
         return candidate
 
     def question(self, candidate: CleaningCandidate) -> PreviewRequest:
-        checkpoint = candidate.log_dir.cleaner_offset(candidate.key)
+        checkpoint = candidate.log_dir.checkpoints.cleaner_offset(candidate.key)
         config, broker = self.writer.config, self.engine.broker_config
         return PreviewRequest.of(self.view(), config, broker, checkpoint, self.clock.now_ms())
 

@@ -992,8 +992,8 @@ def test_a_topic_made_again_was_never_cleaned(tmp_path: Path) -> None:
         engine.create_topic("keys", 2, compacted)
         (log_dir,) = engine.dirs.dirs
         for number in (0, 1):
-            log_dir.put_cleaner_offset(("keys", number), 5)
+            log_dir.checkpoints.put_cleaner_offset(("keys", number), 5)
         engine.delete_topic("keys")
         engine.create_topic("keys", 2, compacted)
-        assert log_dir.cleaner_offset(("keys", 0)) is None
+        assert log_dir.checkpoints.cleaner_offset(("keys", 0)) is None
         assert (tmp_path / "data/cleaner-offset-checkpoint").read_text() == "0\n0\n"
