@@ -257,6 +257,20 @@ def write_partition(
     return writer
 
 
+def write_topic(
+    log_dir: Path,
+    batches: Iterable[bytes],
+    settings: TopicSettings = TopicSettings(),
+    *,
+    topic: str = "t",
+    base_offset: int = 0,
+) -> Path:
+    """Writes a log directory with one topic, of one partition with these batches; returns it."""
+    made = write_partition(log_dir / f"{topic}-0", batches, settings, base_offset=base_offset)
+    write_log_dir(log_dir, {(topic, 0): made.end_offset})
+    return log_dir
+
+
 def write_log_dir(
     directory: Path,
     end_offsets: Mapping[tuple[str, int], int],

@@ -29,7 +29,7 @@ from kafkafs.storage.format.records.record_columns import (
     SimpleRecord,
 )
 from tests.building import BatchFields, build_batch
-from tests.logs import TopicSettings, write_log_dir, write_partition
+from tests.logs import TopicSettings, write_log_dir, write_partition, write_topic
 
 TOPIC = "records"
 VALUE_BYTES = 100
@@ -107,8 +107,7 @@ def plain_log(records: int, codec: Codec = Codec.NONE) -> Path:
     shutdown."""
 
     def make(directory: Path) -> None:
-        write_partition(directory / f"{TOPIC}-0", batches(records, codec))
-        write_log_dir(directory, {(TOPIC, 0): records})
+        write_topic(directory, batches(records, codec), topic=TOPIC)
 
     return kept(f"{codec.kafka_name}-{records}", make)
 

@@ -44,14 +44,9 @@ def batch(plan: Plan) -> Outcomes:
             plan.repetitions,
         )
     yield versus(
-        31,
-        "Spark, batch scan",
-        (seconds["kafkafs"], seconds["parquet"]),
-        "Parquet of the same columns",
-        0.5,
-        amount=plan.records / 1e6,
-        unit="M rec/s",
-    )
+        31, "Spark, batch scan", (seconds["kafkafs"], seconds["parquet"]),
+        "Parquet of the same columns", 0.5, amount=plan.records / 1e6, unit="M rec/s",
+    )  # fmt: skip
 
 
 def by_time(plan: Plan) -> Outcomes:
@@ -79,14 +74,9 @@ def against_kafka(plan: Plan) -> Outcomes:
             plan.repetitions,
         )
     yield versus(
-        33,
-        "Spark, batch scan",
-        (seconds["kafkafs"], seconds["kafka"]),
-        "Spark's Kafka source, local broker",
-        3,
-        amount=plan.records / 1e6,
-        unit="M rec/s",
-    )
+        33, "Spark, batch scan", (seconds["kafkafs"], seconds["kafka"]),
+        "Spark's Kafka source, local broker", 3, amount=plan.records / 1e6, unit="M rec/s",
+    )  # fmt: skip
 
 
 def _ours(spark: SparkSession, log: Path) -> DataFrame:

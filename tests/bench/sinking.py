@@ -52,14 +52,9 @@ def against_kafka(plan: Plan) -> Outcomes:
         finally:
             broker.close()
     yield versus(
-        34,
-        "Spark, write of a table",
-        (seconds["kafkafs"], seconds["kafka"]),
-        "Spark's Kafka sink, local broker",
-        3,
-        amount=plan.records / 1e6,
-        unit="M rec/s",
-    )
+        34, "Spark, write of a table", (seconds["kafkafs"], seconds["kafka"]),
+        "Spark's Kafka sink, local broker", 3, amount=plan.records / 1e6, unit="M rec/s",
+    )  # fmt: skip
 
 
 def _ours(frame: DataFrame, directory: Path, records: int) -> float:

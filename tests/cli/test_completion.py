@@ -5,23 +5,21 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 
 from kafkafs.cli.main import cli
 from kafkafs.cli.support import shells
 from kafkafs.cli.support.path_completion import paths_from
 from kafkafs.storage.format.records.record_columns import SimpleRecord
 from tests.building import BatchFields, build_batch
+from tests.cli.results import Corpus, Kafkafs, stdout_of
 from tests.cli.terminal import Terminal
-from tests.logs import write_log_dir, write_partition
-
-Kafkafs = Callable[..., Result]
-Corpus = Callable[[str], Path]
+from tests.logs import write_topic
 
 
 @pytest.mark.parametrize(
@@ -139,9 +137,7 @@ def test_keys_of_the_last_records(corpus: Corpus, tmp_path: Path) -> None:
     assert all(path.startswith("compacted/0/key/key-1") for path in offered)
     assert values(f"{start}/nothing-begins-so") == []
     rows = [(b"a", b"1"), (b"ab", b"1"), (None, b"2"), (b"a", b"3"), (b"c", None), (b"a/b", b"4")]
-    write_log_dir(tmp_path, {("t", 0): len(rows)})
-    records = [SimpleRecord(1000, key, value) for key, value in rows]
-    write_partition(tmp_path / "t-0", [build_batch(records)])
+    write_topic(tmp_path, [build_batch([SimpleRecord(1000, key, value) for key, value in rows])])
     assert [str(item.value) for item in paths_from((str(tmp_path),), "t/0/key/")] == [
         "t/0/key/a", "t/0/key/ab", "t/0/key/a%2Fb",
     ]  # fmt: skip
@@ -162,9 +158,7 @@ def long(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for base in range(0, 400_000, 4000)
         if not 200_000 <= base < 300_000
     ]
-    write_partition(path / "t-0", batches)
-    write_log_dir(path, {("t", 0): 400_000})
-    return path
+    return write_topic(path, batches)
 
 
 @pytest.mark.parametrize(
@@ -231,12 +225,11 @@ def test_bash_is_given_what_follows_its_word_break(corpus: Corpus) -> None:
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_scripts_are_what_their_shell_can_read(kafkafs: Kafkafs, shell: str) -> None:
-    result = kafkafs("completion", shell)
-    assert (result.exit_code, result.stderr) == (0, "")
+    printed = stdout_of(kafkafs("completion", shell))
     program = shutil.which(shell)
     if program is not None:
         checked = subprocess.run(
-            [program, "-n"], input=result.stdout, capture_output=True, text=True, check=False
+            [program, "-n"], input=printed, capture_output=True, text=True, check=False
         )
         assert (checked.returncode, checked.stderr) == (0, "")
 

@@ -3,50 +3,35 @@
 from __future__ import annotations
 
 import json
-import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from click.testing import Result
 
 from kafkafs.mount.nodes.partition import NAMES
 from kafkafs.storage.format.records.record_columns import SimpleRecord
 from tests import answers
 from tests.building import BatchFields, build_batch
+from tests.cli.results import Corpus, Kafkafs, Shell, lines_of, stderr_of
 from tests.cli.terminal import Terminal
-from tests.logs import write_log_dir, write_partition
-
-Kafkafs = Callable[..., Result]
-Corpus = Callable[[str], Path]
-Shell = Callable[[str], subprocess.CompletedProcess[str]]
-
-
-@pytest.fixture
-def clean(corpus: Corpus) -> Path:
-    return corpus("kafka43-clean")
-
-
-def names(result: Result) -> list[str]:
-    assert (result.exit_code, result.stderr) == (0, "")
-    return result.stdout.splitlines()
+from tests.logs import write_log_dir, write_partition, write_topic
 
 
 def test_topics(kafkafs: Kafkafs, clean: Path) -> None:
     topics = {topic for topic, _ in answers.partitions("kafka43-clean")}
-    assert names(kafkafs("ls", clean)) == sorted({*topics, "__cluster_metadata"})
+    assert lines_of(kafkafs("ls", clean)) == sorted({*topics, "__cluster_metadata"})
 
 
 def test_names_with_a_dot_in_front_are_hidden(kafkafs: Kafkafs, clean: Path) -> None:
-    assert ".kafkafs" in names(kafkafs("ls", "-a", clean))
+    assert ".kafkafs" in lines_of(kafkafs("ls", "-a", clean))
     about = ["status.json", "config.properties", "metrics", "log"]
-    assert names(kafkafs("ls", clean, ".kafkafs")) == about
-    assert names(kafkafs("ls", "-d", clean, ".kafkafs")) == [".kafkafs"]
+    assert lines_of(kafkafs("ls", clean, ".kafkafs")) == about
+    assert lines_of(kafkafs("ls", "-d", clean, ".kafkafs")) == [".kafkafs"]
 
 
 def test_records_in_order(kafkafs: Kafkafs, clean: Path) -> None:
     expected = [str(record.offset) for record in answers.records("kafka43-clean", "compacted", 0)]
-    assert names(kafkafs("ls", clean, "compacted/0/offset")) == ["first", "last", *expected]
+    assert lines_of(kafkafs("ls", clean, "compacted/0/offset")) == ["first", "last", *expected]
 
 
 def test_isolation(kafkafs: Kafkafs, clean: Path) -> None:
@@ -54,7 +39,7 @@ def test_isolation(kafkafs: Kafkafs, clean: Path) -> None:
         expected = {
             str(record.offset) for record in answers.records("kafka43-clean", "txn", 0, level)
         }
-        listed = names(kafkafs("ls", "--isolation", level, clean, "txn/0/offset"))
+        listed = lines_of(kafkafs("ls", "--isolation", level, clean, "txn/0/offset"))
         assert expected <= set(listed)
         assert ("12" in listed) == (level == answers.READ_UNCOMMITTED)
 
@@ -62,19 +47,19 @@ def test_isolation(kafkafs: Kafkafs, clean: Path) -> None:
 def test_files_and_directories(kafkafs: Kafkafs, clean: Path) -> None:
     """A file is listed by its own name, and each of several directories under a heading."""
     result = kafkafs("ls", clean, "orders/0/offset/600", "one/0/offset")
-    assert names(result) == [
+    assert lines_of(result) == [
         "orders/0/offset/600:", "orders/0/offset/600", "", "one/0/offset:", "first", "last", "0",
     ]  # fmt: skip
-    assert names(kafkafs("ls", "-d", clean, "orders", "one/0")) == ["orders", "one/0"]
+    assert lines_of(kafkafs("ls", "-d", clean, "orders", "one/0")) == ["orders", "one/0"]
 
 
 @pytest.mark.parametrize("path", ["/orders/0/", "./orders//0", "orders/0/."])
 def test_slashes_and_dots_that_mean_nothing(kafkafs: Kafkafs, clean: Path, path: str) -> None:
-    assert "offset" in names(kafkafs("ls", clean, path))
+    assert "offset" in lines_of(kafkafs("ls", clean, path))
 
 
 def test_long(kafkafs: Kafkafs, clean: Path) -> None:
-    lines = names(kafkafs("ls", "-l", clean, "orders/0/offset"))
+    lines = lines_of(kafkafs("ls", "-l", clean, "orders/0/offset"))
     assert lines[0].split()[0] == "lrwxrwxrwx"
     assert lines[0].endswith("first -> 0")
     assert lines[602] == "-r--r--r--  110  2026-09-01T12:35:44.663Z  600"
@@ -83,12 +68,12 @@ def test_long(kafkafs: Kafkafs, clean: Path) -> None:
 
 
 def test_sizes_for_people(kafkafs: Kafkafs, clean: Path) -> None:
-    lines = names(kafkafs("ls", "-l", "-h", clean, "codec-none/0/segments"))
+    lines = lines_of(kafkafs("ls", "-l", "-h", clean, "codec-none/0/segments"))
     assert any("  774K  " in line for line in lines)
 
 
 def test_json(kafkafs: Kafkafs, clean: Path) -> None:
-    lines = names(kafkafs("ls", "--json", clean, "orders/0/offset", "orders/0/time"))
+    lines = lines_of(kafkafs("ls", "--json", clean, "orders/0/offset", "orders/0/time"))
     found = [json.loads(line) for line in lines]
     assert found[0] == {
         "name": "first", "kind": "link", "mode": "0777", "size": 0, "mtime": 0, "target": "0",
@@ -101,8 +86,8 @@ def test_json(kafkafs: Kafkafs, clean: Path) -> None:
 
 def test_several_log_directories(kafkafs: Kafkafs, corpus: Corpus) -> None:
     root = corpus("kafka43-two-dirs")
-    both = names(kafkafs("ls", f"{root}/dir1,{root}/dir2"))
-    each = [set(names(kafkafs("ls", root / name))) for name in ("dir1", "dir2")]
+    both = lines_of(kafkafs("ls", f"{root}/dir1,{root}/dir2"))
+    each = [set(lines_of(kafkafs("ls", root / name))) for name in ("dir1", "dir2")]
     assert set(both) == each[0] | each[1]
 
 
@@ -205,15 +190,11 @@ def test_keys_with_a_value_are_listed_and_read(kafkafs: Kafkafs, tmp_path: Path)
         (b"gone", b"5"),
         (b"gone", None),
     ]
-    records = [SimpleRecord(1000, key, value) for key, value in rows]
-    write_log_dir(tmp_path, {("t", 0): len(rows)})
-    write_partition(tmp_path / "t-0", [build_batch(records)])
-    assert names(kafkafs("ls", str(tmp_path), "t/0/key")) == ["b%2Fc", "%", "a"]
+    write_topic(tmp_path, [build_batch([SimpleRecord(1000, key, value) for key, value in rows])])
+    assert lines_of(kafkafs("ls", str(tmp_path), "t/0/key")) == ["b%2Fc", "%", "a"]
     found = kafkafs("cat", str(tmp_path), "t/0/key/a", "t/0/key/b%2Fc", "t/0/key/%")
     assert (found.exit_code, found.stdout) == (0, "423")
-    gone = kafkafs("cat", str(tmp_path), "t/0/key/gone")
-    assert (gone.exit_code, gone.stdout) == (1, "")
-    assert gone.stderr.count("\n") == 1
+    assert stderr_of(kafkafs("cat", str(tmp_path), "t/0/key/gone")).count("\n") == 1
 
 
 @pytest.mark.parametrize(
@@ -227,9 +208,7 @@ def test_keys_with_a_value_are_listed_and_read(kafkafs: Kafkafs, tmp_path: Path)
 def test_records_between_times(
     kafkafs: Kafkafs, clean: Path, times: list[str], shown: range
 ) -> None:
-    found = kafkafs("ls", *times, clean, "orders/0/offset")
-    assert (found.exit_code, found.stderr) == (0, "")
-    assert found.stdout.splitlines() == list(map(str, shown))
+    assert lines_of(kafkafs("ls", *times, clean, "orders/0/offset")) == list(map(str, shown))
 
 
 @pytest.mark.parametrize(
@@ -246,23 +225,21 @@ def test_records_between_times(
 def test_no_record_between_times(
     kafkafs: Kafkafs, clean: Path, times: list[str], when: str
 ) -> None:
-    found = kafkafs("ls", *times, clean, "orders/0/offset")
-    assert (found.exit_code, found.stdout) == (0, "")
-    assert found.stderr == f"kafkafs: orders/0/offset: no record {when}\n"
+    problem = stderr_of(kafkafs("ls", *times, clean, "orders/0/offset"), 0)
+    assert problem == f"kafkafs: orders/0/offset: no record {when}\n"
 
 
 def test_times_are_for_records(kafkafs: Kafkafs, clean: Path) -> None:
     for path in ("orders", "orders/0/key", "orders/0/values"):
-        result = kafkafs("ls", "--since", "5", clean, path)
-        assert (result.exit_code, result.stdout) == (1, "")
+        problem = stderr_of(kafkafs("ls", "--since", "5", clean, path))
         line = f"kafkafs: {path}: --since and --until apply only to TOPIC/"
-        assert result.stderr.startswith(line)
+        assert problem.startswith(line)
 
 
 def test_sizes_of_what_has_to_be_made(kafkafs: Kafkafs, clean: Path) -> None:
     """Sizes are exact or absent, and never 0 for a file that is not empty."""
     for path in ("orders/0", "orders/0/dump", "orders/0/compacted", "orders", ".kafkafs"):
-        listed = [json.loads(each) for each in names(kafkafs("ls", "--json", clean, path))]
+        listed = [json.loads(each) for each in lines_of(kafkafs("ls", "--json", clean, path))]
         for item in listed:
             # status.json contains the uptime, and metrics count this process's own work.
             if item["kind"] != "file" or item["name"] in ("status.json", "metrics"):
@@ -271,6 +248,6 @@ def test_sizes_of_what_has_to_be_made(kafkafs: Kafkafs, clean: Path) -> None:
             assert item["size"] in (len(whole), None), item
             if path in ("orders/0", "orders/0/dump"):
                 assert item["size"] is not None
-    (unknown,) = names(kafkafs("ls", "-l", clean, "orders/0/compacted/values"))
+    (unknown,) = lines_of(kafkafs("ls", "-l", clean, "orders/0/compacted/values"))
     assert unknown.split()[1] == "-"
     assert "size   -" in kafkafs("stat", clean, "orders/0/follow").stdout

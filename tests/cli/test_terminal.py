@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from kafkafs.storage.format.records.record_columns import SimpleRecord
-from tests.building import BatchFields, build_batch
-from tests.logs import TopicSettings, write_log_dir, write_partition
+from tests.building import build_batch
+from tests.logs import write_topic
 
 #: C0 except tab and line ends, DEL, and C1 as UTF-8.
 COMMANDS = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|\xc2[\x80-\x9f]")
@@ -43,11 +43,9 @@ CALLS = [
 @pytest.fixture(scope="module")
 def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("hostile")
-    write_log_dir(path, {("t", 0): 1})
     data = f"{EVIL}\x07\x1b]0;title\x07\x7f\r\n".encode()
     record = SimpleRecord(1_700_000_000_000, data, data + b"\x9b2J", headers=[(EVIL, data)])
-    batch = build_batch([record], BatchFields(base_offset=0))
-    write_partition(path / "t-0", [batch], TopicSettings())
+    write_topic(path, [build_batch([record])])
     (path / f"{EVIL}-0").mkdir()
     (path / "t-0" / f"{EVIL}.log").write_bytes(b"x")
     return path

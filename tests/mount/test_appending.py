@@ -10,16 +10,14 @@ from pathlib import Path
 import pytest
 
 from kafkafs.mount.nodes.append import AppendFile
-from kafkafs.mount.options import MountOptions
-from kafkafs.mount.tree import Tree
 from kafkafs.mount.vfs.errnos import Invalid
 from kafkafs.mount.writes.appending import AppendHandle
-from kafkafs.mount.writes.changes import Changes
 from kafkafs.storage.errors import UnknownPartition
 from kafkafs.storage.format.records.record_columns import RecordColumns
 from kafkafs.storage.log.append.appending import LogAppendInfo
 from kafkafs.storage.log.append.writer import LogWriter
 from kafkafs.storage.log_manager import LogManager
+from tests.mount.nodes import node_of, writable_tree
 from tests.reading import read
 
 
@@ -31,10 +29,7 @@ def engine(tmp_path: Path) -> Iterator[LogManager]:
 
 
 def opened(engine: LogManager, name: str = "append") -> AppendHandle:
-    options = MountOptions(writable=True)
-    node = Tree(engine, options, changes=Changes(engine, options)).resolve(f"t/0/{name}")
-    assert isinstance(node, AppendFile)
-    return node.open_writing(os.O_WRONLY)
+    return node_of(writable_tree(engine), f"t/0/{name}", AppendFile).open_writing(os.O_WRONLY)
 
 
 def values(engine: LogManager) -> list[bytes | None]:

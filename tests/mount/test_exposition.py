@@ -14,12 +14,11 @@ from prometheus_client.parser import text_string_to_metric_families
 from kafkafs.mount.catalog import Catalog
 from kafkafs.mount.documents.exposition import exposition
 from kafkafs.mount.monitoring.metrics import BOUNDS, Metrics
-from kafkafs.mount.options import MountOptions
 from kafkafs.mount.tree import Tree
-from kafkafs.mount.writes.changes import Changes
 from kafkafs.storage.format.records.record_columns import RecordColumns
 from kafkafs.storage.log_dirs.engine import Engine
 from kafkafs.storage.log_manager import LogManager
+from tests.mount.nodes import writable_tree
 
 Labels = frozenset[tuple[str, str]]
 
@@ -132,8 +131,7 @@ def test_batches_found_and_not_found(data: Path) -> None:
 
 def test_a_writable_mount_tells_of_all_partitions_and_of_tasks(data: Path) -> None:
     with LogManager(str(data)) as engine:
-        options = MountOptions(writable=True)
-        catalog = Tree(engine, options, changes=Changes(engine, options)).catalog
+        catalog = writable_tree(engine).catalog
         engine.run("retention")
         engine.pause("cleaner")
         found = samples(catalog)

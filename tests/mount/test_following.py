@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from kafkafs.mount.node import File
 from kafkafs.mount.streams.following import FollowHandle
 from kafkafs.mount.tree import Tree
 from kafkafs.mount.vfs.errnos import ReadInterrupted, WouldBlock
@@ -15,7 +14,8 @@ from kafkafs.storage.errors import CorruptError
 from kafkafs.storage.format.records.record_columns import SimpleRecord
 from kafkafs.storage.log_dirs.engine import Engine
 from tests.building import BatchFields, build_batch
-from tests.logs import TopicSettings, write_log_dir, write_partition
+from tests.logs import TopicSettings, write_topic
+from tests.mount.nodes import file_of
 
 
 def batch(offset: int, count: int = 1) -> bytes:
@@ -30,17 +30,12 @@ def lines(*offsets: int) -> bytes:
 @pytest.fixture
 def log_dir(tmp_path: Path) -> Path:
     """A partition `t-0` with offsets 0 to 5 in segments of two batches."""
-    directory = tmp_path / "logs"
-    write_log_dir(directory, {("t", 0): 6})
-    size = len(batch(0)) * 2
-    write_partition(directory / "t-0", map(batch, range(6)), TopicSettings(segment_bytes=size))
-    return directory
+    settings = TopicSettings(segment_bytes=2 * len(batch(0)))
+    return write_topic(tmp_path / "logs", map(batch, range(6)), settings)
 
 
 def follow(directory: Path, *, waits: bool = False) -> FollowHandle:
-    node = Tree(Engine(str(directory))).resolve("t/0/follow")
-    assert isinstance(node, File)
-    handle = node.open(waits=waits)
+    handle = file_of(Tree(Engine(str(directory))), "t/0/follow").open(waits=waits)
     assert isinstance(handle, FollowHandle)
     return handle
 

@@ -10,13 +10,11 @@ from pathlib import Path
 import pytest
 
 from kafkafs.mount.nodes.writable_keys import WritableKeyDirectory, WritableKeyFile
-from kafkafs.mount.options import MountOptions
-from kafkafs.mount.tree import Tree
-from kafkafs.mount.writes.changes import Changes
 from kafkafs.storage.errors import UnknownTopic
 from kafkafs.storage.format.records.record_columns import RecordColumns
 from kafkafs.storage.log_manager import LogManager
 from kafkafs.storage.transactions.producer import TransactionalProducer
+from tests.mount.nodes import node_of, writable_tree
 
 
 class Keys:
@@ -24,11 +22,8 @@ class Keys:
 
     def __init__(self, engine: LogManager) -> None:
         self.engine = engine
-        options = MountOptions(writable=True)
-        self.tree = Tree(engine, options, changes=Changes(engine, options))
-        node = self.tree.resolve("t/0/key")
-        assert isinstance(node, WritableKeyDirectory)
-        self.directory = node
+        self.tree = writable_tree(engine)
+        self.directory = node_of(self.tree, "t/0/key", WritableKeyDirectory)
         self.writer = engine.writer("t", 0)
 
     def write(self, name: str, value: bytes) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kafkafs.mount.node import DirectoryNode, File
+from kafkafs.mount.node import File
 from kafkafs.mount.tree import Tree
 from kafkafs.mount.vfs.errnos import Stale
 from kafkafs.storage.errors import OffsetNotFound
@@ -15,7 +15,8 @@ from kafkafs.storage.format.layout import MAX_OFFSET
 from kafkafs.storage.format.records.record_columns import SimpleRecord
 from kafkafs.storage.log_dirs.engine import Engine
 from tests.building import BatchFields, build_batch
-from tests.logs import TopicSettings, write_checkpoint, write_log_dir, write_partition
+from tests.logs import TopicSettings, write_checkpoint, write_topic
+from tests.mount.nodes import directory_of
 
 
 def batch(offset: int, value: bytes = b"value") -> bytes:
@@ -25,11 +26,8 @@ def batch(offset: int, value: bytes = b"value") -> bytes:
 @pytest.fixture
 def log_dir(tmp_path: Path) -> Path:
     """A partition `t-0` with offsets 0 to 5 in segments of two batches, written long ago."""
-    directory = tmp_path / "logs"
-    write_log_dir(directory, {("t", 0): 6})
-    size = len(batch(0)) * 2
-    write_partition(directory / "t-0", map(batch, range(6)), TopicSettings(segment_bytes=size))
-    return directory
+    settings = TopicSettings(segment_bytes=2 * len(batch(0)))
+    return write_topic(tmp_path / "logs", map(batch, range(6)), settings)
 
 
 @pytest.fixture
@@ -118,8 +116,7 @@ def test_a_log_cut_back_and_filled_again_has_new_numbers_for_records(
 
 
 def test_a_listing_goes_on_after_a_replacement(log_dir: Path, tree: Tree) -> None:
-    directory = tree.resolve("t/0/offset")
-    assert isinstance(directory, DirectoryNode)
+    directory = directory_of(tree, "t/0/offset")
     runs = directory.readdir(0)
     assert len(list(next(runs).entries)) == 2
     for path in (log_dir / "t-0").glob(f"{0:020}.*"):
@@ -141,11 +138,8 @@ def test_a_listing_goes_on_after_a_replacement(log_dir: Path, tree: Tree) -> Non
 def test_a_listing_tells_of_each_record_what_looking_it_up_tells(
     tmp_path: Path, offsets: list[int]
 ) -> None:
-    directory = tmp_path / "logs"
-    write_log_dir(directory, {("t", 0): offsets[-1] + 1})
-    write_partition(directory / "t-0", map(batch, offsets), TopicSettings(), base_offset=offsets[0])
-    node = Tree(Engine(str(directory))).resolve("t/0/offset")
-    assert isinstance(node, DirectoryNode)
+    log_dir = write_topic(tmp_path / "logs", map(batch, offsets), base_offset=offsets[0])
+    node = directory_of(Tree(Engine(str(log_dir))), "t/0/offset")
     entries = [each for run in node.readdir(0) for each in run.entries if each[0].isdigit()]
     assert [int(each[0]) for each in entries] == offsets
     for found, inode, size, mtime_ns, _ in entries:
@@ -162,10 +156,8 @@ def test_a_listing_tells_of_each_record_what_looking_it_up_tells(
 def test_an_open_stream_holds_its_segments_and_no_longer(tmp_path: Path) -> None:
     """Uses more segments than the engine itself keeps open."""
     count = 600
-    directory = tmp_path / "logs"
-    write_log_dir(directory, {("t", 0): count})
     settings = TopicSettings(segment_bytes=len(batch(0)))
-    write_partition(directory / "t-0", map(batch, range(count)), settings)
+    directory = write_topic(tmp_path / "logs", map(batch, range(count)), settings)
     engine = Engine(str(directory))
     before = len(os.listdir("/proc/self/fd"))
     node = Tree(engine).resolve("t/0/values")
@@ -183,14 +175,9 @@ def test_an_open_stream_holds_its_segments_and_no_longer(tmp_path: Path) -> None
 def test_offsets_beyond_a_window(tmp_path: Path) -> None:
     """These need more than 36 bits, and still no two share a number."""
     first = (1 << 36) - 2
-    directory = tmp_path / "logs"
-    write_log_dir(directory, {("t", 0): first + 5})
-    write_partition(
-        directory / "t-0", map(batch, range(first, first + 5)), TopicSettings(), base_offset=first
-    )
-    tree = Tree(Engine(str(directory)))
-    offsets = tree.resolve("t/0/offset")
-    assert isinstance(offsets, DirectoryNode)
+    batches = map(batch, range(first, first + 5))
+    tree = Tree(Engine(str(write_topic(tmp_path / "logs", batches, base_offset=first))))
+    offsets = directory_of(tree, "t/0/offset")
     listed = {entry.name: entry.attributes.inode for entry in offsets.list()}
     records = {name: number for name, number in listed.items() if name.isdigit()}
     assert list(map(int, records)) == list(range(first, first + 5))
@@ -202,14 +189,9 @@ def test_offsets_beyond_a_window(tmp_path: Path) -> None:
 
 def test_the_greatest_offsets(tmp_path: Path) -> None:
     first = (1 << 63) - 4
-    directory = tmp_path / "logs"
-    write_log_dir(directory, {("t", 0): first + 3})
-    write_partition(
-        directory / "t-0", map(batch, range(first, first + 3)), TopicSettings(), base_offset=first
-    )
-    tree = Tree(Engine(str(directory)))
-    offsets = tree.resolve("t/0/offset")
-    assert isinstance(offsets, DirectoryNode)
+    batches = map(batch, range(first, first + 3))
+    tree = Tree(Engine(str(write_topic(tmp_path / "logs", batches, base_offset=first))))
+    offsets = directory_of(tree, "t/0/offset")
     entries = list(offsets.list())
     assert [entry.name for entry in entries[2:]] == [str(first + at) for at in range(3)]
     assert all(entry.readdir_offset < 1 << 63 for entry in entries)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kafkafs.mount.node import UNKNOWN_SIZE, DirectoryNode, File
+from kafkafs.mount.node import UNKNOWN_SIZE, File
 from kafkafs.mount.streams import ranges
 from kafkafs.mount.tree import Tree
 from kafkafs.mount.vfs.errnos import Ending, NoSuchRange, Stale
@@ -16,7 +16,8 @@ from kafkafs.storage.format.records.record_columns import SimpleRecord
 from kafkafs.storage.log.read.view import View
 from kafkafs.storage.log_dirs.engine import Engine
 from tests.building import BatchFields, build_batch
-from tests.logs import write_log_dir, write_partition
+from tests.logs import write_topic
+from tests.mount.nodes import directory_of, file_of
 from tests.mounted.live import LiveLog, value
 
 FILES = ("values", "keys", "records.jsonl", "records.arrow", "records.parquet")
@@ -27,15 +28,8 @@ def tree(live: LiveLog) -> Tree:
     return Tree(Engine([str(live.directory)]))
 
 
-@pytest.fixture
-def live(tmp_path: Path) -> LiveLog:
-    return LiveLog(tmp_path / "logs")
-
-
 def file(tree: Tree, path: str) -> File:
-    node = tree.resolve(f"t/0/range/{path}")
-    assert isinstance(node, File)
-    return node
+    return file_of(tree, f"t/0/range/{path}")
 
 
 def read(node: File) -> bytes:
@@ -47,9 +41,8 @@ def read(node: File) -> bytes:
 
 
 def sizes(tree: Tree, name: str) -> dict[str, int]:
-    directory = tree.resolve(f"t/0/range/{name}")
-    assert isinstance(directory, DirectoryNode)
-    return {entry.name: entry.attributes.size for entry in directory.list()}
+    entries = directory_of(tree, f"t/0/range/{name}").list()
+    return {entry.name: entry.attributes.size for entry in entries}
 
 
 @pytest.mark.parametrize(
@@ -99,8 +92,7 @@ def scans(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def test_listing_scans_nothing_and_a_size_is_found_once(tree: Tree, scans: list[int]) -> None:
-    directory = tree.resolve("t/0/range")
-    assert isinstance(directory, DirectoryNode)
+    directory = directory_of(tree, "t/0/range")
     assert [entry.name for entry in directory.list()] == ["0-1", "2-3", "4-5"]
     sizes(tree, "0-5")
     assert scans == []
@@ -188,10 +180,7 @@ def test_the_largest_offsets(tmp_path: Path) -> None:
         build_batch([SimpleRecord(0, b"k", b"v%d" % at)], BatchFields(base_offset=first + at))
         for at in range(4)
     ]
-    write_log_dir(tmp_path / "logs", {("t", 0): first + 4})
-    write_partition(tmp_path / "logs" / "t-0", batches, base_offset=first)
-    tree = Tree(Engine([str(tmp_path / "logs")]))
-    directory = tree.resolve("t/0/range")
-    assert isinstance(directory, DirectoryNode)
+    tree = Tree(Engine(str(write_topic(tmp_path / "logs", batches, base_offset=first))))
+    directory = directory_of(tree, "t/0/range")
     assert [entry.name for entry in directory.list()] == [f"{first}-{first + 3}"]
     assert read(file(tree, f"{first + 1}-{first + 2}/values")) == b"v1\nv2\n"

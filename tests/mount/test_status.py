@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from kafkafs.mount.node import File
 from kafkafs.mount.options import MountOptions
 from kafkafs.mount.tree import Tree
 from kafkafs.mount.writes.changes import Changes
@@ -20,6 +19,7 @@ from kafkafs.storage.format.records.record_columns import RecordColumns
 from kafkafs.storage.io.durable import replaced
 from kafkafs.storage.log_manager import LogManager
 from tests.faults import FailingCalls
+from tests.mount.nodes import file_of
 
 QUORUM = "__cluster_metadata"
 
@@ -38,8 +38,7 @@ def engine(tmp_path: Path) -> Iterator[LogManager]:
 def status(engine: LogManager, path: str, separator: bytes = b"") -> dict[str, Any]:
     options = MountOptions(writable=True, key_separator=separator)
     changes = Changes(engine, options)
-    node = Tree(engine, options, changes=changes).resolve(path)
-    assert isinstance(node, File)
+    node = file_of(Tree(engine, options, changes=changes), path)
     try:
         found: dict[str, Any] = json.loads(bytes(node.open().read(0, 1 << 20)))
     finally:

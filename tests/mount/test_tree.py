@@ -30,6 +30,7 @@ from kafkafs.storage.log.read.transactions import Isolation
 from kafkafs.storage.log_dirs.engine import Engine
 from tests import answers
 from tests.answers import ExpectedRecord
+from tests.mount.nodes import directory_of, file_of
 from tests.mounted.live import LiveLog
 
 #: Corpora that a consumer read as they are.
@@ -61,9 +62,7 @@ def tree(corpus: Callable[[str], Path]) -> Callable[..., Tree]:
 
 
 def open_file(tree: Tree, path: str) -> Handle:
-    node = tree.resolve(path)
-    assert isinstance(node, File)
-    return node.open()
+    return file_of(tree, path).open()
 
 
 def read(tree: Tree, path: str, at_once: int = 1 << 20) -> bytes:
@@ -79,9 +78,7 @@ def read(tree: Tree, path: str, at_once: int = 1 << 20) -> bytes:
 
 
 def names(tree: Tree, path: str) -> list[str]:
-    node = tree.resolve(path)
-    assert isinstance(node, DirectoryNode)
-    return [entry.name for entry in node.list()]
+    return [entry.name for entry in directory_of(tree, path).list()]
 
 
 def json_bytes(value: bytes | None) -> Any:
@@ -152,8 +149,7 @@ class TestEveryPartition:
         self, tree: Callable[..., Tree], name: str, topic: str, number: int, isolation: str
     ) -> None:
         shown = tree(name, isolation)
-        directory = shown.resolve(f"{topic}/{number}/offset")
-        assert isinstance(directory, DirectoryNode)
+        directory = directory_of(shown, f"{topic}/{number}/offset")
         expected = list(answers.records(name, topic, number, isolation))
         entries = list(directory.list())
         links = ["first", "last"] if expected else []
@@ -316,8 +312,7 @@ def test_a_listing_is_taken_up_at_any_entry(tree: Callable[..., Tree]) -> None:
     shown = tree("kafka43-clean")
     partition = ["", "/offset", "/time", "/key", "/segments"]
     for path in ["", "orders", *(f"orders/0{name}" for name in partition)]:
-        directory = shown.resolve(path)
-        assert isinstance(directory, DirectoryNode)
+        directory = directory_of(shown, path)
         entries = list(directory.list())
         starts = [entry.readdir_offset for entry in entries]
         assert starts == sorted(set(starts)), path
@@ -493,8 +488,7 @@ def test_the_tree_needs_neither_fuse_nor_trio() -> None:
 
 def test_a_listing_of_segments_leaves_none_out_that_stays(tmp_path: Path) -> None:
     live = LiveLog(tmp_path / "logs")
-    directory = Tree(Engine(str(live.directory))).resolve("t/0/segments")
-    assert isinstance(directory, DirectoryNode)
+    directory = directory_of(Tree(Engine(str(live.directory))), "t/0/segments")
     before = [entry for run in directory.opendir()(0) for entry in run.entries]
     readdir = directory.opendir()
     live.delete_before(2)

@@ -12,12 +12,10 @@ import trio
 from kafkafs.mount.fuse import writers
 from kafkafs.mount.fuse.writers import Writer
 from kafkafs.mount.nodes.append import AppendFile
-from kafkafs.mount.options import MountOptions
-from kafkafs.mount.tree import Tree
 from kafkafs.mount.vfs.errnos import Invalid
 from kafkafs.mount.writes.appending import AppendHandle
-from kafkafs.mount.writes.changes import Changes
 from kafkafs.storage.log_manager import LogManager
+from tests.mount.nodes import node_of, writable_tree
 from tests.reading import read
 
 #: So old that a record with the present time after it would roll the segment.
@@ -50,9 +48,7 @@ def engine(tmp_path: Path) -> Iterator[LogManager]:
 
 def opened(engine: LogManager, settings: dict[str, str]) -> tuple[Writer, AppendHandle]:
     engine.create_topic("t", 1, settings)
-    options = MountOptions(writable=True)
-    node = Tree(engine, options, changes=Changes(engine, options)).resolve("t/0/append.jsonl")
-    assert isinstance(node, AppendFile)
+    node = node_of(writable_tree(engine), "t/0/append.jsonl", AppendFile)
     handle = node.open_writing(0)
     return Writer(node, handle), handle
 

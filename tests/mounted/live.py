@@ -10,7 +10,7 @@ from pathlib import Path
 from kafkafs.storage.format.layout import Codec
 from kafkafs.storage.format.records.record_columns import SimpleRecord
 from tests.building import BatchFields, build_batch
-from tests.logs import TopicSettings, write_checkpoint, write_log_dir, write_partition
+from tests.logs import TopicSettings, write_checkpoint, write_partition, write_topic
 
 TIMESTAMP = 1_526_384_718_000
 
@@ -36,10 +36,8 @@ class LiveLog:
         self.partition = directory / "t-0"
         self.end = 6
         self.large: dict[int, int] = {}  # sizes of large values, by offset
-        write_log_dir(directory, {("t", 0): self.end})
-        size = len(batch(0)) * 2
-        batches = map(batch, range(self.end))
-        write_partition(self.partition, batches, TopicSettings(segment_bytes=size))
+        settings = TopicSettings(segment_bytes=2 * len(batch(0)))
+        write_topic(directory, map(batch, range(self.end)), settings)
 
     def log(self, base_offset: int) -> Path:
         return self.partition / f"{base_offset:020}.log"

@@ -20,7 +20,7 @@ from kafkafs.storage.segment.dump.dump import Dump, DumpOptions, is_known
 from tests import answers
 from tests.answers import READ_UNCOMMITTED, ExpectedRecord
 from tests.building import BatchFields, build_batch
-from tests.logs import write_log_dir, write_partition
+from tests.logs import write_topic
 from tests.mounted.conftest import Mounting
 from tests.mounted.live import LiveLog, value
 from tests.mounted.mounting import Mount, errno_of
@@ -353,13 +353,8 @@ def many(tmp_path: Path, mount: Mounting) -> Mount:
     """A mount of `t-0` with 200,000 records."""
     per_batch, batches = 500, 400
     whole = build_batch([SimpleRecord(0, None, b"v")] * per_batch, BatchFields())
-    logs = tmp_path / "logs"
-    write_log_dir(logs, {("t", 0): per_batch * batches})
-    rest = whole[8:]
-    write_partition(
-        logs / "t-0", [(at * per_batch).to_bytes(8, "big") + rest for at in range(batches)]
-    )
-    return mount(logs)
+    copies = ((at * per_batch).to_bytes(8, "big") + whole[8:] for at in range(batches))
+    return mount(write_topic(tmp_path / "logs", copies))
 
 
 @promise("Listing a directory of any length uses a bounded amount of the daemon's memory.")

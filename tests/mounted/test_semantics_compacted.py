@@ -19,7 +19,7 @@ import pytest
 from kafkafs.storage.format.records.record_columns import SimpleRecord
 from tests import answers
 from tests.building import BatchFields, build_batch
-from tests.logs import TopicSettings, write_log_dir, write_partition
+from tests.logs import TopicSettings, write_topic
 from tests.mounted.conftest import Mounting
 from tests.mounted.live import TIMESTAMP, LiveLog, value
 from tests.mounted.mounting import Mount, errno_of, sh, waiting_for
@@ -183,8 +183,7 @@ def write_open_transaction(directory: Path) -> None:
         )
         for at in range(30)
     ]
-    write_log_dir(directory, {("t", 0): 30})
-    write_partition(directory / "t-0", batches, TopicSettings(segment_bytes=len(batches[0])))
+    write_topic(directory, batches, TopicSettings(segment_bytes=len(batches[0])))
 
 
 @promise(
@@ -281,8 +280,7 @@ def held_back(where: Path) -> Iterator[tuple[Mount, Callable[[int], None]]]:
         )
         for base, end in itertools.pairwise(range(0, 601, 50))
     ]
-    write_log_dir(where / "logs", {("t", 0): 600})
-    write_partition(where / "logs" / "t-0", batches, TopicSettings(segment_bytes=1 << 12))
+    write_topic(where / "logs", batches, TopicSettings(segment_bytes=1 << 12))
     with waiting_for(told, _HELD_BACK, where / "logs") as mounted:
         wait_until(lambda: errno_of(os.stat, mounted.point / "t") == 0)
         yield mounted, allow

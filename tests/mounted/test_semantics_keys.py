@@ -13,7 +13,7 @@ import pytest
 from kafkafs.storage.format.records.record_columns import SimpleRecord
 from tests import answers
 from tests.building import BatchFields, build_batch
-from tests.logs import write_log_dir, write_partition
+from tests.logs import write_topic
 from tests.mounted.conftest import Mounting
 from tests.mounted.live import TIMESTAMP, LiveLog, value
 from tests.mounted.mounting import errno_of, mounted
@@ -185,8 +185,7 @@ def test_listing_many_keys(tmp_path: Path) -> None:
         )
         for low in range(0, count, together)
     )
-    write_log_dir(tmp_path / "logs", {("t", 0): count})
-    write_partition(tmp_path / "logs" / "t-0", batches)
+    write_topic(tmp_path / "logs", batches)
     settings = {"kafkafs.key.cache.bytes": "1048576"}
     with mounted([tmp_path / "logs"], tmp_path, settings=settings) as mount:
         keys = mount.point / "t/0/key"

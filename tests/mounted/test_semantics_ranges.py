@@ -17,7 +17,7 @@ import pytest
 from kafkafs.storage.format.records.record_columns import SimpleRecord
 from tests import answers
 from tests.building import BatchFields, build_batch
-from tests.logs import TopicSettings, write_log_dir, write_partition
+from tests.logs import TopicSettings, write_topic
 from tests.mounted.conftest import Mounting
 from tests.mounted.live import TIMESTAMP, LiveLog, value
 from tests.mounted.mounting import errno_of, mounted
@@ -318,9 +318,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
             ]
             yield build_batch(records, BatchFields(base_offset=low))
 
-    write_log_dir(directory, {("t", 0): _RECORDS})
-    write_partition(directory / "t-0", batches(), TopicSettings(segment_bytes=9 << 20))
-    return directory
+    return write_topic(directory, batches(), TopicSettings(segment_bytes=9 << 20))
 
 
 @pytest.mark.slow
