@@ -15,7 +15,8 @@ from typing import TypeVar, cast
 
 from ..errors import CorruptError, SegmentGone, fresh
 from ..format.files.names import FileKind, FileState, segment_file
-from ..io.disk import DirFd, FileCache, NoFile, OpenDirFd, OpenFile
+from ..io.disk import DirFd, NoFile, OpenDirFd, OpenFile
+from ..io.file_cache import FileCache
 from .offset_index import OffsetIndex
 from .time_index import TimeIndex
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkafs.storage.io.disk import DirFd, FileCache
+from kafkafs.storage.io.disk import DirFd
+from kafkafs.storage.io.file_cache import FileCache
 from kafkafs.storage.log.read.segments import RolledTimestamps, Segments
 from kafkafs.storage.segment.segment import Segment, SegmentFiles
 

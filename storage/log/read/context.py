@@ -15,7 +15,7 @@ from typing import Final
 
 from ...format.records.columns import Columns
 from ...format.records.decoder import Decoder
-from ...io.disk import FileCache, most_open_files
+from ...io.file_cache import FileCache, most_open_files
 from ...segment.segment import FilePool, is_removed
 from .markers import Markers
 from .point_lookup import LookupBuffers
