@@ -1,4 +1,4 @@
-"""Hashes keys, and inserts and looks them up, for `cleaner.offset_map` and `cleaner.key_entries`.
+"""Hashes keys, and inserts and looks them up, for `cleaner.offset_map` and `cleaner.split.key_entries`.
 
 A slot is three words: two of the hash, and the offset plus one, 0 in an empty slot. Every slot
 access misses all caches, so keys are processed in blocks: all keys of a block are hashed, then
@@ -12,94 +12,7 @@ from __future__ import annotations
 
 import cython
 
-from ._text import little_endian
-
-
-@cython.cfunc
-@cython.inline
-@cython.nogil
-@cython.exceptval(check=False)
-def _word(number: cython.ulonglong) -> cython.ulonglong:
-    """Returns the lowest 64 bits; a C number has no others."""
-    if not cython.compiled:
-        return number & ((1 << 64) - 1)
-    return number
-
-
-@cython.cfunc
-@cython.inline
-@cython.nogil
-@cython.exceptval(check=False)
-def _rotated(number: cython.ulonglong, bits: cython.int) -> cython.ulonglong:
-    return _word(number << bits) | (number >> (64 - bits))
-
-
-@cython.cfunc
-@cython.inline
-@cython.nogil
-@cython.exceptval(check=False)
-@cython.returns((cython.ulonglong, cython.ulonglong, cython.ulonglong, cython.ulonglong))
-def _round(a: cython.ulonglong, b: cython.ulonglong, c: cython.ulonglong, d: cython.ulonglong):
-    """Does one SipRound."""
-    a = _word(a + b)
-    c = _word(c + d)
-    b = _rotated(b, 13) ^ a
-    d = _rotated(d, 16) ^ c
-    a = _word(_rotated(a, 32) + d)
-    c = _word(c + b)
-    b = _rotated(b, 17) ^ c
-    d = _rotated(d, 21) ^ a
-    return a, b, _rotated(c, 32), d
-
-
-@cython.cfunc
-@cython.nogil
-@cython.exceptval(check=False)
-@cython.returns((cython.ulonglong, cython.ulonglong))
-def _siphash(
-    data: cython.const[cython.uchar][::1],
-    at: cython.Py_ssize_t,
-    size: cython.Py_ssize_t,
-    key_low: cython.ulonglong,
-    key_high: cython.ulonglong,
-):
-    """Computes SipHash-2-4 with an output of 128 bits. ``data[at : at + size]`` must exist."""
-    a: cython.ulonglong = 0x736F6D6570736575  # "somepseudorandomlygeneratedbytes"
-    b: cython.ulonglong = 0x646F72616E646F6D
-    c: cython.ulonglong = 0x6C7967656E657261
-    d: cython.ulonglong = 0x7465646279746573
-    end: cython.Py_ssize_t = at + size
-    word: cython.ulonglong
-    low: cython.ulonglong
-    i: cython.Py_ssize_t
-    _: cython.int
-    a ^= key_low
-    b ^= key_high
-    b ^= 0xEE
-    c ^= key_low
-    d ^= key_high
-    while end - at >= 8:
-        word = little_endian(data, at)
-        at += 8
-        d ^= word
-        a, b, c, d = _round(a, b, c, d)
-        a, b, c, d = _round(a, b, c, d)
-        a ^= word
-    word = _word(cython.cast(cython.ulonglong, size) << 56)
-    for i in range(end - at):
-        word |= cython.cast(cython.ulonglong, data[at + i]) << (8 * i)
-    d ^= word
-    a, b, c, d = _round(a, b, c, d)
-    a, b, c, d = _round(a, b, c, d)
-    a ^= word
-    c ^= 0xEE
-    for _ in range(4):
-        a, b, c, d = _round(a, b, c, d)
-    low = a ^ b ^ c ^ d
-    b ^= 0xDD
-    for _ in range(4):
-        a, b, c, d = _round(a, b, c, d)
-    return low, a ^ b ^ c ^ d
+from ._siphash import low_64_bits, siphash_128
 
 
 def siphash(
@@ -109,7 +22,7 @@ def siphash(
     words."""
     low: cython.ulonglong
     high: cython.ulonglong
-    low, high = _siphash(data, 0, data.shape[0], key_low, key_high)
+    low, high = siphash_128(data, 0, data.shape[0], key_low, key_high)
     return low, high
 
 
@@ -151,7 +64,7 @@ def _hash_block(
             continue
         if start < 0 or size > data.shape[0] - start:
             return False
-        first, second = _siphash(data, start, size, key_low, key_high)
+        first, second = siphash_128(data, start, size, key_low, key_high)
         scratch[row - low, 0] = first
         scratch[row - low, 1] = second
     for row in range(high - low):
@@ -373,7 +286,7 @@ def classes(
             if start < 0 or size > data.shape[0] - start:
                 is_whole = False
                 break
-            first, _ = _siphash(data, start, size, key_low, key_high)
+            first, _ = siphash_128(data, start, size, key_low, key_high)
             out[row] = cython.cast(cython.int, first & 0xFFFF)
     if not is_whole:
         raise ValueError("a key goes past the end of its buffer")
@@ -425,7 +338,7 @@ def hashed(
                     break
                 if count == out.shape[0]:
                     break
-                first, second = _siphash(data, start, size, key_low, key_high)
+                first, second = siphash_128(data, start, size, key_low, key_high)
                 known = -1
                 if places:
                     place = second & (places - 1)
@@ -441,7 +354,9 @@ def hashed(
                     known = count
                     count += 1
                     if places:
-                        recent[place] = _word(first << 32) | cython.cast(cython.ulonglong, count)
+                        recent[place] = low_64_bits(first << 32) | cython.cast(
+                            cython.ulonglong, count
+                        )
                 out[known, 2] = cython.cast(cython.ulonglong, offsets[row])
             row += 1
     if not is_whole:
@@ -527,7 +442,7 @@ def put_entries(
             stop = min(high, low + rows)
             scratch[0, 0] = _touch(table, slots, entries, low, stop)
             while row < stop:
-                offset = _word(entries[row, 2] + 1)
+                offset = low_64_bits(entries[row, 2] + 1)
                 if offset > least:  # 0 would mark an empty slot
                     if added >= room:
                         break
