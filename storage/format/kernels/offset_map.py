@@ -1,4 +1,4 @@
-"""Hashes keys, and inserts and looks them up, for `cleaner.offset_map` and `cleaner.split.key_entries`.
+"""Hashes keys, and inserts and looks them up, for the offset map and key entries of the cleaner.
 
 A slot is three words: two of the hash, and the offset plus one, 0 in an empty slot. Every slot
 access misses all caches, so keys are processed in blocks: all keys of a block are hashed, then
