@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from time import monotonic
 from types import UnionType
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from kafkafs.storage import Selection
 from kafkafs.storage.errors import UnknownPartition, UnknownTopic, fresh
@@ -15,7 +15,13 @@ from kafkafs.storage.operations.append import AppendLines, append_lines
 from kafkafs.storage.operations.compact import Compact, compact
 from kafkafs.storage.operations.expire import Expire, expire
 from kafkafs.storage.operations.purge import Purge, purge
-from kafkafs.storage.operations.request import PartitionFailed, ProgressListener, Request, Row
+from kafkafs.storage.operations.request import (
+    PartitionFailed,
+    PartitionsRequest,
+    ProgressListener,
+    Request,
+    Row,
+)
 from kafkafs.storage.operations.topics import (
     ConfigureTopic,
     CreateTopic,
@@ -30,10 +36,14 @@ from ..vfs.errnos import Invalid
 from .conversation import Control, Emit, VerbWithData, Work
 from .lines import described, selecting, undeleting
 
+if TYPE_CHECKING:
+    from kafkafs.storage import LogManager
+
 _MAX_APPEND_BYTES: Final = 64 << 20
 
 Prepare = Callable[[Control, Sequence[str]], Work | VerbWithData]
 Q = TypeVar("Q", bound=Request)
+P = TypeVar("P", bound=PartitionsRequest)
 Operation = Callable[[Any, Q, ProgressListener], Iterator[Row | PartitionFailed]]
 
 
@@ -57,7 +67,7 @@ def prepared(control: Control, line: bytes) -> Work | VerbWithData:
     return verb.prepare(control, [rest] if verb.prepare in _WITH_JSON else rest.split())
 
 
-# -- words ----------------------------------------------------------------------------------------
+# -- kinds of verbs -------------------------------------------------------------------------------
 
 
 def _one(words: Sequence[str], what: str) -> str:
@@ -66,71 +76,57 @@ def _one(words: Sequence[str], what: str) -> str:
     return words[0]
 
 
-def _none(words: Sequence[str]) -> None:
-    if words:
-        raise Invalid("takes no arguments")
+def _quick(rows: Callable[[Control], Iterable[dict[str, Any]]]) -> Prepare:
+    """Returns a verb without arguments that answers at once."""
+
+    def prepare(control: Control, words: Sequence[str]) -> Work:
+        if words:
+            raise Invalid("takes no arguments")
+
+        def run(emit: Emit) -> None:
+            for row in rows(control):
+                emit(row)
+
+        return Work(run, is_quick=True)
+
+    return prepare
+
+
+def _of_task(change: Callable[[LogManager, str], dict[str, Any]], *, is_quick: bool) -> Prepare:
+    """Returns a verb for a background task; `change` returns the row of the answer."""
+
+    def prepare(control: Control, words: Sequence[str]) -> Work:
+        name = _one(words, "TASK")
+        names = control.engine.task_names
+        if name not in names:
+            raise Invalid(f"no such task; there are {', '.join(names)}")
+        return Work(lambda emit: emit({"task": name, **change(control.engine, name)}), is_quick)
+
+    return prepare
+
+
+def _selected(kind: type[P], operation: Operation[P]) -> Prepare:
+    """Returns a verb for partitions that must exist."""
+    return lambda control, words: _checked(control, selecting(kind, words), operation)
 
 
 # -- what is done ---------------------------------------------------------------------------------
 
 
-def _help(control: Control, words: Sequence[str]) -> Work:
-    _none(words)
-
-    def tell(emit: Emit) -> None:
-        for verb in VERBS.values():
-            emit({"verb": verb.usage, "does": verb.does})
-
-    return Work(tell, is_quick=True)
+def _run(engine: LogManager, task: str) -> dict[str, Any]:
+    began = monotonic()
+    engine.run(task)
+    return {"seconds": round(monotonic() - began, 6)}
 
 
-def _status(control: Control, words: Sequence[str]) -> Work:
-    _none(words)
-
-    def tell(emit: Emit) -> None:
-        for status in control.engine.task_status():
-            emit(status.as_json())
-
-    return Work(tell, is_quick=True)
+def _pause(engine: LogManager, task: str) -> dict[str, Any]:
+    engine.pause(task)
+    return {"paused": True}
 
 
-def _task(control: Control, words: Sequence[str]) -> str:
-    name = _one(words, "TASK")
-    names = control.engine.task_names
-    if name not in names:
-        raise Invalid(f"no such task; there are {', '.join(names)}")
-    return name
-
-
-def _run(control: Control, words: Sequence[str]) -> Work:
-    name = _task(control, words)
-
-    def run(emit: Emit) -> None:
-        began = monotonic()
-        control.engine.run(name)
-        emit({"task": name, "seconds": round(monotonic() - began, 6)})
-
-    return Work(run)
-
-
-def _pause(control: Control, words: Sequence[str]) -> Work:
-    name = _task(control, words)
-
-    def pause(emit: Emit) -> None:
-        control.engine.pause(name)
-        emit({"task": name, "paused": True})
-
-    return Work(pause, is_quick=True)
-
-
-def _resume(control: Control, words: Sequence[str]) -> Work:
-    name = _task(control, words)
-
-    def resume(emit: Emit) -> None:
-        control.engine.resume(name)
-        emit({"task": name, "paused": False})
-
-    return Work(resume, is_quick=True)
+def _resume(engine: LogManager, task: str) -> dict[str, Any]:
+    engine.resume(task)
+    return {"paused": False}
 
 
 class _UntilTheEnd(ProgressListener):
@@ -165,18 +161,6 @@ def _checked(control: Control, request: Q, operation: Operation[Q]) -> Work:
 def _topic(control: Control, name: str) -> str:
     Selection(((name, None),)).partitions(control.engine.topics())
     return name
-
-
-def _expire(control: Control, words: Sequence[str]) -> Work:
-    return _checked(control, selecting(Expire, words), expire)
-
-
-def _compact(control: Control, words: Sequence[str]) -> Work:
-    return _checked(control, selecting(Compact, words), compact)
-
-
-def _purge(control: Control, words: Sequence[str]) -> Work:
-    return _checked(control, selecting(Purge, words), purge)
 
 
 def _deleted(control: Control, words: Sequence[str]) -> Work:
@@ -237,21 +221,37 @@ _WITH_JSON: Final[frozenset[Prepare]] = frozenset((_create_topic, _configure_top
 VERBS: Final[dict[str, ControlVerb]] = {
     verb.usage.split()[0]: verb
     for verb in (
-        ControlVerb("help", "lists the verbs", _help),
-        ControlVerb("status", "shows the status of the background tasks", _status),
-        ControlVerb("run TASK", "runs a background task now and waits until it has finished", _run),
-        ControlVerb("pause TASK", "stops scheduling a background task", _pause),
-        ControlVerb("resume TASK", "schedules a background task again", _resume),
+        ControlVerb(
+            "help",
+            "lists the verbs",
+            _quick(lambda control: [{"verb": v.usage, "does": v.does} for v in VERBS.values()]),
+        ),
+        ControlVerb(
+            "status",
+            "shows the status of the background tasks",
+            _quick(lambda control: [each.as_json() for each in control.engine.task_status()]),
+        ),
+        ControlVerb(
+            "run TASK",
+            "runs a background task now and waits until it has finished",
+            _of_task(_run, is_quick=False),
+        ),
+        ControlVerb(
+            "pause TASK", "stops scheduling a background task", _of_task(_pause, is_quick=True)
+        ),
+        ControlVerb(
+            "resume TASK", "schedules a background task again", _of_task(_resume, is_quick=True)
+        ),
         ControlVerb(
             "expire [TOPIC[/PARTITION]]... [all] [dry-run]",
             "deletes the segments that retention deletes now; all: also reports retained ones",
-            _expire,
+            _selected(Expire, expire),
         ),
         ControlVerb(
             "compact [TOPIC[/PARTITION]]... [force] [all] [dry-run]",
             "compacts the logs that Kafka's cleaner would clean now; force: also those not due yet;"
             " all: also reports unchanged ones",
-            _compact,
+            _selected(Compact, compact),
         ),
         ControlVerb(
             'create-topic {"topic": …, "partitions": …, "settings": {…}, "topicId": …,'
@@ -275,7 +275,7 @@ VERBS: Final[dict[str, ControlVerb]] = {
         ControlVerb(
             "purge [TOPIC[/PARTITION]]... [stray] [dry-run]",
             "removes leftover files of other processes; stray: also stray partitions",
-            _purge,
+            _selected(Purge, purge),
         ),
         ControlVerb("deleted [TOPIC[/PARTITION]]...", "lists what can be restored", _deleted),
         ControlVerb(
