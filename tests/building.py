@@ -67,6 +67,13 @@ class BatchFields:
         return bits
 
 
+def put(data: bytes, at: int, layout: str, *values: int) -> bytes:
+    """Returns `data` with other values, as `struct` packs them, at position `at`."""
+    out = bytearray(data)
+    struct.pack_into(layout, out, at, *values)
+    return bytes(out)
+
+
 def build_batch(records: Sequence[SimpleRecord], fields: BatchFields = BatchFields()) -> bytes:
     """Encodes one batch of magic 2. Without records it is a bare header, as the log cleaner writes.
 

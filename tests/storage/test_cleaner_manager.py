@@ -38,11 +38,6 @@ COMPACT = {
 
 
 @pytest.fixture
-def root(tmp_path: Path) -> Path:
-    return tmp_path / "data"
-
-
-@pytest.fixture
 def engine(root: Path) -> Iterator[LogManager]:
     with LogManager(str(root), clock=SetClock(NOW)) as engine:
         yield engine

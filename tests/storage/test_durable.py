@@ -16,11 +16,6 @@ from tests.faults import RecordingCalls, crash_states
 
 
 @pytest.fixture
-def root(tmp_path: Path) -> Path:
-    return tmp_path / "data"
-
-
-@pytest.fixture
 def partition(root: Path) -> WritableDirFd:
     """Makes the directory `t-0` in a log directory."""
     directory = WritableDirFd(root)

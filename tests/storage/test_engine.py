@@ -43,15 +43,18 @@ def open_below(root: Path) -> list[str]:
     return [target for target in targets if target.startswith(f"{root}/")]
 
 
-def test_topics_and_their_partitions(root: Path) -> None:
-    engine = Engine(str(root))
+@pytest.fixture
+def engine(root: Path) -> Engine:
+    return Engine(str(root))
+
+
+def test_topics_and_their_partitions(engine: Engine, root: Path) -> None:
     assert dict(engine.topics()) == {"a.b-c": [0], "orders": [0, 1, 3]}
     assert engine.log("orders", 3).path == str(root / "orders-3")
     assert len(read(engine.log("a.b-c", 0).view())) == 4
 
 
-def test_what_is_not_there(root: Path) -> None:
-    engine = Engine(str(root))
+def test_what_is_not_there(engine: Engine) -> None:
     with pytest.raises(UnknownPartition, match=r"orders has no partition 2 \(it has 0 to 1, 3\)"):
         engine.log("orders", 2)
     for topic in ("gone", "nothing", "", "../orders"):
@@ -59,8 +62,7 @@ def test_what_is_not_there(root: Path) -> None:
             engine.log(topic, 0)
 
 
-def test_a_partition_that_is_removed_leaves_nothing_open(root: Path) -> None:
-    engine = Engine(str(root))
+def test_a_partition_that_is_removed_leaves_nothing_open(engine: Engine, root: Path) -> None:
     kept, removed = engine.log("orders", 0), engine.log("orders", 1)
     assert len(read(kept.view())) == len(read(removed.view())) == 4
     assert any(f"{root}/orders-1" in path for path in open_below(root))
@@ -73,8 +75,7 @@ def test_a_partition_that_is_removed_leaves_nothing_open(root: Path) -> None:
     assert engine.log("orders", 1) is not removed
 
 
-def test_a_log_is_opened_once(root: Path) -> None:
-    engine = Engine(str(root))
+def test_a_log_is_opened_once(engine: Engine) -> None:
     assert engine.opened() == []
     log = engine.log("orders", 0)
     assert engine.log("orders", 0) is log
@@ -97,8 +98,7 @@ def test_several_directories_are_one(root: Path, tmp_path: Path) -> None:
     assert problem == f"{second}/orders-0: not served, because {root}/orders-0 is"
 
 
-def test_partitions_come_and_go(root: Path) -> None:
-    engine = Engine(str(root))
+def test_partitions_come_and_go(engine: Engine, root: Path) -> None:
     log = engine.log("orders", 1)
     view = log.view()
     view.pin()
@@ -161,8 +161,7 @@ def test_what_is_no_log_directory(tmp_path: Path, root: Path) -> None:
             Engine(str(path))
 
 
-def test_close_forgets_open_files(root: Path) -> None:
-    engine = Engine(str(root))
+def test_close_forgets_open_files(engine: Engine) -> None:
     log = engine.log("orders", 0)
     assert len(read(log.view())) == 4
     assert len(engine.context.files) > 0
@@ -171,8 +170,7 @@ def test_close_forgets_open_files(root: Path) -> None:
     assert len(read(engine.log("orders", 0).view())) == 4
 
 
-def test_damage_is_kept_with_its_log(root: Path) -> None:
-    engine = Engine(str(root))
+def test_damage_is_kept_with_its_log(engine: Engine, root: Path) -> None:
     segment = root / "orders-0" / f"{0:020}.log"
     data = bytearray(segment.read_bytes())
     data[65] ^= 1

@@ -29,11 +29,6 @@ SIZE = len(batch())
 LOG = "00000000000000000000.log"
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "t-0"
-
-
 @pytest.fixture(params=[1, 2])
 def processors(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
     """Simulates one or two processors. With one there is no other thread; results are the same."""

@@ -34,36 +34,36 @@ def first_fields(index: IndexFile) -> list[int]:
     return mapped
 
 
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "i"
+
+
 @pytest.mark.parametrize("count", [0, 1, 2, 3, 511, 512, 513, 5000])
-def test_padding_of_a_live_or_crashed_broker_is_no_entry(tmp_path: Path, count: int) -> None:
-    path = tmp_path / "i"
+def test_padding_of_a_live_or_crashed_broker_is_no_entry(path: Path, count: int) -> None:
     path.write_bytes(pack(*range(1, count + 1)))
     os.truncate(path, PREALLOCATED)
     assert first_fields(index_file(path)) == list(range(1, count + 1))
 
 
 @pytest.mark.parametrize("size", [0, 1, 7])
-def test_less_than_one_entry_is_none(tmp_path: Path, size: int) -> None:
-    path = tmp_path / "i"
+def test_less_than_one_entry_is_none(path: Path, size: int) -> None:
     path.write_bytes(pack(1)[:size])
     assert first_fields(index_file(path)) == []
 
 
-def test_an_entry_half_in_the_file_is_left_out(tmp_path: Path) -> None:
-    path = tmp_path / "i"
+def test_an_entry_half_in_the_file_is_left_out(path: Path) -> None:
     path.write_bytes(pack(1, 2, 3)[:-1])
     assert first_fields(index_file(path)) == [1, 2]
 
 
-def test_a_full_file_without_padding_is_all_entries(tmp_path: Path) -> None:
-    path = tmp_path / "i"
+def test_a_full_file_without_padding_is_all_entries(path: Path) -> None:
     path.write_bytes(pack(*range(1, 40001)))
     assert first_fields(index_file(path)) == list(range(1, 40001))
 
 
 @pytest.mark.parametrize("steps", [[1], [1, 1, 1], [600, 1, 600], [5000, 0, 20000]])
-def test_growth_into_the_padding_is_seen_by_refresh(tmp_path: Path, steps: list[int]) -> None:
-    path = tmp_path / "i"
+def test_growth_into_the_padding_is_seen_by_refresh(path: Path, steps: list[int]) -> None:
     path.write_bytes(b"")
     os.truncate(path, PREALLOCATED)
     index = index_file(path)
@@ -78,16 +78,14 @@ def test_growth_into_the_padding_is_seen_by_refresh(tmp_path: Path, steps: list[
         assert index.refresh() is False
 
 
-def test_the_map_covers_only_what_is_written(tmp_path: Path) -> None:
-    path = tmp_path / "i"
+def test_the_map_covers_only_what_is_written(path: Path) -> None:
     path.write_bytes(pack(1, 2, 3))
     os.truncate(path, PREALLOCATED)
     assert len(index_file(path).entries().memory) == 3 * ENTRY.size
 
 
-def test_a_file_cut_under_the_map_is_measured_again_and_not_touched(tmp_path: Path) -> None:
+def test_a_file_cut_under_the_map_is_measured_again_and_not_touched(path: Path) -> None:
     # 40000 entries are 79 pages; touching a page past the new end would raise SIGBUS.
-    path = tmp_path / "i"
     path.write_bytes(pack(*range(1, 40001)))
     index = index_file(path)
     assert index.entries().count == 40000
@@ -97,8 +95,7 @@ def test_a_file_cut_under_the_map_is_measured_again_and_not_touched(tmp_path: Pa
     assert first_fields(index) == []
 
 
-def test_an_entry_outside_is_an_index_error(tmp_path: Path) -> None:
-    path = tmp_path / "i"
+def test_an_entry_outside_is_an_index_error(path: Path) -> None:
     path.write_bytes(pack(1, 2))
     entries = index_file(path).entries()
     for slot in (-1, 2):
@@ -203,8 +200,7 @@ def test_a_lookup_in_the_cold_part_does_not_bisect_the_warm_section() -> None:
     assert len(entries.slots) <= 22
 
 
-def test_a_target_beyond_any_key(tmp_path: Path) -> None:
-    path = tmp_path / "i"
+def test_a_target_beyond_any_key(path: Path) -> None:
     path.write_bytes(pack(1, 2, 3))
     entries = index_file(path).entries()
     assert entries.floor_slot(0, 4, 1 << 70) == 2

@@ -57,19 +57,24 @@ def offsets(view: View) -> list[int]:
     return [record.offset for record in read(view)]
 
 
+@pytest.fixture
+def log(directory: Path) -> Log:
+    return open_log(directory)
+
+
 # -- appends ------------------------------------------------------------------------------------
 
 
-def test_the_same_view_while_nothing_changes(directory: Path) -> None:
-    log = open_log(directory)
+def test_the_same_view_while_nothing_changes(log: Log, directory: Path) -> None:
     view = log.view()
     assert log.view() is view
     os.utime(directory, (1, 1))  # old enough to be trusted
     assert log.view() is log.view() is view
 
 
-def test_appended_records_are_in_the_next_view_and_not_in_the_last(directory: Path) -> None:
-    log = open_log(directory)
+def test_appended_records_are_in_the_next_view_and_not_in_the_last(
+    log: Log, directory: Path
+) -> None:
     before = log.view()
     append(directory, 16, batch(20))
     after = log.view()
@@ -81,8 +86,7 @@ def test_appended_records_are_in_the_next_view_and_not_in_the_last(directory: Pa
     assert find(after, 20) is not None
 
 
-def test_a_batch_that_comes_in_pieces_is_served_when_it_is_whole(directory: Path) -> None:
-    log = open_log(directory)
+def test_a_batch_that_comes_in_pieces_is_served_when_it_is_whole(log: Log, directory: Path) -> None:
     data = batch(20)
     for piece in range(0, SIZE, 10):
         append(directory, 16, data[piece : piece + 10])
@@ -92,15 +96,13 @@ def test_a_batch_that_comes_in_pieces_is_served_when_it_is_whole(directory: Path
         assert scan(view) == (read(view), [])
 
 
-def test_a_partial_batch_makes_no_new_view(directory: Path) -> None:
-    log = open_log(directory)
+def test_a_partial_batch_makes_no_new_view(log: Log, directory: Path) -> None:
     before = log.view()
     append(directory, 16, batch(20)[:50])
     assert log.view() is before
 
 
-def test_a_roll(directory: Path) -> None:
-    log = open_log(directory)
+def test_a_roll(log: Log, directory: Path) -> None:
     before = log.view()
     log_file(directory, 20).touch()
     rolled = log.view()
@@ -113,8 +115,7 @@ def test_a_roll(directory: Path) -> None:
     assert offsets(before) == list(range(20))
 
 
-def test_an_append_and_a_roll_between_two_looks(directory: Path) -> None:
-    log = open_log(directory)
+def test_an_append_and_a_roll_between_two_looks(log: Log, directory: Path) -> None:
     log.view()
     append(directory, 16, batch(20))
     log_file(directory, 22).write_bytes(batch(22) + batch(24))
@@ -166,8 +167,7 @@ def delete(directory: Path, base: int) -> None:
         path.rename(path.with_name(path.name + ".deleted"))
 
 
-def test_retention_takes_segments_from_the_front(directory: Path) -> None:
-    log = open_log(directory)
+def test_retention_takes_segments_from_the_front(log: Log, directory: Path) -> None:
     before = log.view()
     assert offsets(before) == list(range(20))
     delete(directory, 0)
@@ -231,8 +231,7 @@ def test_a_log_start_below_the_first_segment_is_the_first_segment(directory: Pat
     assert open_view(directory, 3).start_offset == 8
 
 
-def test_a_partition_that_is_deleted_and_made_again(directory: Path) -> None:
-    log = open_log(directory)
+def test_a_partition_that_is_deleted_and_made_again(log: Log, directory: Path) -> None:
     log.view()
     directory.rename(directory.with_name("p-0.0123456789abcdef0123456789abcdef-delete"))
     with pytest.raises(UnknownPartition):
@@ -241,9 +240,8 @@ def test_a_partition_that_is_deleted_and_made_again(directory: Path) -> None:
     assert [record.value for record in read(log.view())] == [b"new", b"new"]
 
 
-def test_a_partition_that_is_made_again_between_two_looks(directory: Path) -> None:
+def test_a_partition_that_is_made_again_between_two_looks(log: Log, directory: Path) -> None:
     """Its directory was held open, and its name now belongs to another one."""
-    log = open_log(directory)
     assert len(offsets(log.view())) == 20
     directory.rename(directory.with_name("p-0.0123456789abcdef0123456789abcdef-delete"))
     write_partition(directory, [batch(0, value=b"new")])
@@ -253,8 +251,7 @@ def test_a_partition_that_is_made_again_between_two_looks(directory: Path) -> No
 # -- truncation by a follower -------------------------------------------------------------------
 
 
-def test_a_log_that_was_cut_is_shorter(directory: Path) -> None:
-    log = open_log(directory)
+def test_a_log_that_was_cut_is_shorter(log: Log, directory: Path) -> None:
     assert log.view().end_offset == 20
     os.truncate(log_file(directory, 16), SIZE)
     view = log.view()
@@ -263,9 +260,10 @@ def test_a_log_that_was_cut_is_shorter(directory: Path) -> None:
 
 
 @pytest.mark.parametrize("more", [0, 1, 5])
-def test_a_log_that_was_cut_and_written_anew_holds_what_is_new(directory: Path, more: int) -> None:
+def test_a_log_that_was_cut_and_written_anew_holds_what_is_new(
+    log: Log, directory: Path, more: int
+) -> None:
     """It is not shorter than before, perhaps of the same length, but the old content is void."""
-    log = open_log(directory)
     old = log.view()
     assert [find(old, offset) is not None for offset in (18, 19)] == [True, True]
     assert old.max_timestamp == 119
@@ -282,8 +280,7 @@ def test_a_log_that_was_cut_and_written_anew_holds_what_is_new(directory: Path, 
     assert found.value == b"new!"
 
 
-def test_segments_cut_off_at_the_end_and_one_written_anew(directory: Path) -> None:
-    log = open_log(directory)
+def test_segments_cut_off_at_the_end_and_one_written_anew(log: Log, directory: Path) -> None:
     log.view()
     delete(directory, 16)
     os.truncate(log_file(directory, 8), 2 * SIZE)
@@ -326,8 +323,9 @@ def swap_in(directory: Path) -> Iterator[str]:
     yield "renamed"
 
 
-def test_segments_that_are_replaced_are_never_missing_nor_twice_there(directory: Path) -> None:
-    log = open_log(directory)
+def test_segments_that_are_replaced_are_never_missing_nor_twice_there(
+    log: Log, directory: Path
+) -> None:
     assert offsets(log.view()) == list(range(20))
     for state in swap_in(directory):
         view = log.view()
@@ -455,8 +453,7 @@ def test_a_segment_that_becomes_a_fifo_between_two_looks(directory: Path) -> Non
         assert [part.first_offset for part in lost] == [0]
 
 
-def test_of_much_damage_some_is_kept(directory: Path) -> None:
-    log = open_log(directory)
+def test_of_much_damage_some_is_kept(log: Log) -> None:
     new = [log.report(CorruptError("bad", "f", n)) for n in range(1500)]
     assert new == [True] * 1000 + [False] * 500
     assert not log.report(CorruptError("bad", "f", 3))

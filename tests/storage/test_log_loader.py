@@ -28,6 +28,7 @@ from tests.conftest import differences, fingerprint
 from tests.faults import CrashState, RecordingCalls, crash_states
 from tests.logs import TopicSettings, rebuild_indexes, walk, write_partition
 from tests.reading import open_view, read
+from tests.writing import files
 
 #: When the broker loaded kafka43-crash and -torn (recovery.log): 2026-11-21T08:23:06Z.
 LOADED_MS = 1795249386000
@@ -66,16 +67,8 @@ def recover(
 
 def contents(partition: Path) -> dict[str, bytes]:
     """Returns all files but the `.deleted` ones."""
-    return {
-        path.name: path.read_bytes()
-        for path in partition.iterdir()
-        if not path.name.endswith(".deleted")
-    }
-
-
-def tree(partition: Path) -> dict[str, bytes]:
-    """Returns all files."""
-    return {path.name: path.read_bytes() for path in partition.iterdir()}
+    found = files(partition)
+    return {name: data for name, data in found.items() if not name.endswith(".deleted")}
 
 
 def batch(base: int, records: int = 3, value: int = 40) -> bytes:
@@ -114,6 +107,11 @@ def partitions(log_dir: Path) -> Iterator[tuple[str, int, Path]]:
         topic, _, number = path.name.rpartition("-")
         if path.is_dir() and number.isdigit() and topic != "__cluster_metadata":
             yield topic, int(number), path
+
+
+@pytest.fixture
+def partition(tmp_path: Path) -> Path:
+    return tmp_path / "topic-0"
 
 
 @pytest.mark.parametrize("name", ["kafka43-crash", "kafka43-torn"])
@@ -200,8 +198,7 @@ def test_what_was_closed_cleanly_stays_as_it_is(
 # What an unclean stop leaves
 
 
-def test_every_segment_from_the_recovery_point_on_is_gone_through(tmp_path: Path) -> None:
-    partition = tmp_path / "topic-0"
+def test_every_segment_from_the_recovery_point_on_is_gone_through(partition: Path) -> None:
     writer = write_partition(partition, batches(40), SMALL, clean=False)
     bases = writer.bases
     for base in bases:
@@ -217,8 +214,7 @@ def test_every_segment_from_the_recovery_point_on_is_gone_through(tmp_path: Path
     assert planned.end_offset == 120
 
 
-def test_behind_damage_nothing_stays(tmp_path: Path) -> None:
-    partition = tmp_path / "topic-0"
+def test_behind_damage_nothing_stays(partition: Path) -> None:
     bases = write_partition(partition, batches(40), SMALL, clean=False).bases
     log = partition / f"{bases[2]:020}.log"
     damaged = bytearray(log.read_bytes())
@@ -239,8 +235,7 @@ def test_behind_damage_nothing_stays(tmp_path: Path) -> None:
     assert [r.offset for r in read(open_view(partition))] == list(range(planned.end_offset))
 
 
-def test_a_log_that_ends_before_its_start_begins_anew(tmp_path: Path) -> None:
-    partition = tmp_path / "topic-0"
+def test_a_log_that_ends_before_its_start_begins_anew(partition: Path) -> None:
     write_partition(partition, batches(40), SMALL)
     planned = recover(partition, 120, 200, clean=True, config=CONFIG)
     assert (planned.start_offset, planned.end_offset, planned.recovery_point) == (200, 200, 200)
@@ -256,8 +251,7 @@ def test_a_log_that_ends_before_its_start_begins_anew(tmp_path: Path) -> None:
     )
 
 
-def test_an_empty_directory_becomes_an_empty_log(tmp_path: Path) -> None:
-    partition = tmp_path / "topic-0"
+def test_an_empty_directory_becomes_an_empty_log(partition: Path) -> None:
     partition.mkdir()
     planned = recover(partition, 0, 7)
     assert planned.end_offset == planned.start_offset == 7
@@ -267,10 +261,9 @@ def test_an_empty_directory_becomes_an_empty_log(tmp_path: Path) -> None:
     assert recover(partition, 0, 7).actions == []
 
 
-def test_missing_indexes_of_flushed_segments(tmp_path: Path) -> None:
+def test_missing_indexes_of_flushed_segments(partition: Path) -> None:
     """A missing offset index is rebuilt together with the time index; a missing time index stays
     empty."""
-    partition = tmp_path / "topic-0"
     bases = write_partition(partition, batches(40), SMALL).bases
     before = contents(partition)
     (partition / f"{bases[1]:020}.index").unlink()
@@ -285,8 +278,7 @@ def test_missing_indexes_of_flushed_segments(tmp_path: Path) -> None:
     assert after == {name: data for name, data in before.items() if name not in gone}
 
 
-def test_a_bad_transaction_index_is_made_anew(tmp_path: Path) -> None:
-    partition = tmp_path / "topic-0"
+def test_a_bad_transaction_index_is_made_anew(partition: Path) -> None:
     bases = write_partition(partition, batches(40), SMALL).bases
     name = partition / f"{bases[1]:020}.txnindex"
     for bad in (struct.pack(">hqqqq", 0, 1, 2, 3, 4), b"\1" * 34, b"\0" * 12):
@@ -296,8 +288,7 @@ def test_a_bad_transaction_index_is_made_anew(tmp_path: Path) -> None:
         assert name.read_bytes() == b""
 
 
-def test_a_clean_stop_whose_end_is_torn_is_recovered(tmp_path: Path) -> None:
-    partition = tmp_path / "topic-0"
+def test_a_clean_stop_whose_end_is_torn_is_recovered(partition: Path) -> None:
     bases = write_partition(partition, batches(40), SMALL).bases
     before = contents(partition)
     log = partition / f"{bases[-1]:020}.log"
@@ -309,8 +300,7 @@ def test_a_clean_stop_whose_end_is_torn_is_recovered(tmp_path: Path) -> None:
     assert contents(partition) == before
 
 
-def test_broken_epochs_are_made_anew(tmp_path: Path) -> None:
-    partition = tmp_path / "topic-0"
+def test_broken_epochs_are_made_anew(partition: Path) -> None:
     made = [batch(base) for base in range(0, 30, 3)]
     made += [
         build_batch(
@@ -331,8 +321,7 @@ def test_broken_epochs_are_made_anew(tmp_path: Path) -> None:
     assert (partition / "leader-epoch-checkpoint").read_bytes() == right
 
 
-def test_a_batch_larger_than_memory_may_be_is_kept(tmp_path: Path) -> None:
-    partition = tmp_path / "topic-0"
+def test_a_batch_larger_than_memory_may_be_is_kept(partition: Path) -> None:
     made = [batch(0), batch(3, value=50_000), batch(6), batch(9, value=60_000)]
     write_partition(partition, made, clean=False)
     planned = recover(partition, config=TopicConfig())
@@ -346,8 +335,7 @@ def test_a_batch_larger_than_memory_may_be_is_kept(tmp_path: Path) -> None:
     assert plan(partition, limits=ReadLimits(max_batch_bytes=4096)).end_offset == 3
 
 
-def test_a_file_that_is_none_is_refused(tmp_path: Path) -> None:
-    partition = tmp_path / "topic-0"
+def test_a_file_that_is_none_is_refused(partition: Path) -> None:
     write_partition(partition, batches(4), SMALL)
     (partition / f"{50:020}.log").symlink_to("elsewhere")
     with pytest.raises(CorruptError, match="symbolic link"):
@@ -384,9 +372,8 @@ def swapped(partition: Path, bases: list[int], state: str) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("done", range(9))
-def test_a_committed_exchange_is_finished(tmp_path: Path, done: int) -> None:
+def test_a_committed_exchange_is_finished(partition: Path, done: int) -> None:
     """The first `done` files of the old segments already have their `.deleted` names."""
-    partition = tmp_path / "topic-0"
     bases = write_partition(partition, batches(40), SMALL).bases
     wanted = swapped(partition, bases, ".swap")
     old = [
@@ -405,27 +392,25 @@ def test_a_committed_exchange_is_finished(tmp_path: Path, done: int) -> None:
     assert [r.offset for r in read(open_view(partition))] == list(range(120))
 
 
-def test_an_exchange_that_was_not_committed_does_not_count(tmp_path: Path) -> None:
+def test_an_exchange_that_was_not_committed_does_not_count(partition: Path) -> None:
     """Its leftovers stay, like everything else that Kafka would remove here."""
-    partition = tmp_path / "topic-0"
     bases = write_partition(partition, batches(40), SMALL).bases
     swapped(partition, bases, ".cleaned")
     swapped(partition, [0, *bases[2:5]], ".swap")  # above the lowest .cleaned
     (partition / f"{bases[3]:020}.snapshot.tmp").write_bytes(b"half")
     (partition / "leader-epoch-checkpoint.tmp").write_bytes(b"0\n")
     (partition / f"{bases[2]:020}.log.deleted").write_bytes(b"deleted")
-    before = tree(partition)
+    before = files(partition)
     planned = recover(partition, 120, clean=True, config=CONFIG)
     assert planned.actions == []
     assert [segment.base_offset for segment in planned.segments] == bases
-    assert tree(partition) == before
+    assert files(partition) == before
     assert [r.offset for r in read(open_view(partition))] == list(range(120))
 
 
 @pytest.mark.parametrize("done", range(9))
-def test_leftovers_of_the_same_names_are_set_aside(tmp_path: Path, done: int) -> None:
+def test_leftovers_of_the_same_names_are_set_aside(partition: Path, done: int) -> None:
     """`done` as above. Files that a committed swap deletes do not replace older leftovers."""
-    partition = tmp_path / "topic-0"
     bases = write_partition(partition, batches(40), SMALL).bases
     wanted = swapped(partition, bases, ".swap")
     kinds = ("log", "index", "timeindex", "snapshot")
@@ -452,8 +437,7 @@ def overflowing(partition: Path) -> list[bytes]:
 
 
 @pytest.mark.parametrize("cause", ["crash", "missing index"])
-def test_a_segment_with_offsets_too_far_apart_is_split(tmp_path: Path, cause: str) -> None:
-    partition = tmp_path / "topic-0"
+def test_a_segment_with_offsets_too_far_apart_is_split(partition: Path, cause: str) -> None:
     made = overflowing(partition)
     if cause == "missing index":
         (partition / f"{0:020}.index").unlink()
@@ -470,9 +454,8 @@ def test_a_segment_with_offsets_too_far_apart_is_split(tmp_path: Path, cause: st
     assert recover(partition, 0, config=CONFIG).actions == []
 
 
-def test_a_split_does_not_count_on_what_another_one_left(tmp_path: Path) -> None:
+def test_a_split_does_not_count_on_what_another_one_left(partition: Path) -> None:
     """A `.cleaned` file at a lower offset would revert the swap after a crash."""
-    partition = tmp_path / "topic-0"
     overflowing(partition)
     names = [f"{0:020}.log.cleaned", f"{0:020}.index.cleaned", f"{2**31:020}.log.swap"]
     for name in names:

@@ -63,11 +63,6 @@ def clock() -> SetClock:
     return SetClock(NOW)
 
 
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    return tmp_path / "data"
-
-
 def append(engine: LogManager, topic: str, *values: bytes, partition: int = 0) -> int:
     """Appends values with the clock's time; returns the first offset."""
     records = RecordColumns.from_values(list(values), timestamp=engine.clock.now_ms())

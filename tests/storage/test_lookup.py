@@ -73,6 +73,11 @@ def write(
     return [record for batch, records in batches for record in written(batch, records)]
 
 
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    return tmp_path / "p-0"
+
+
 @given(partitions(), st.booleans())
 def test_every_question_about_a_random_log_is_answered_as_by_brute_force(
     partition: tuple[list[Written], TopicSettings], clean: bool
@@ -170,8 +175,7 @@ DENSE = TopicSettings(index_interval_bytes=0)
 
 
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
-def test_an_index_cut_at_any_byte_changes_nothing(tmp_path: Path, suffix: str) -> None:
-    directory = tmp_path / "p-0"
+def test_an_index_cut_at_any_byte_changes_nothing(directory: Path, suffix: str) -> None:
     records = write(directory, one_record_batches([5, 3, 9, 9, 2, 11, 30, 4]), DENSE)
     index = directory / f"{0:020}{suffix}"
     whole = index.read_bytes()
@@ -183,9 +187,8 @@ def test_an_index_cut_at_any_byte_changes_nothing(tmp_path: Path, suffix: str) -
 
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
 def test_an_index_of_zeros_or_of_another_segment_changes_nothing(
-    tmp_path: Path, suffix: str
+    directory: Path, suffix: str
 ) -> None:
-    directory = tmp_path / "p-0"
     settings = TopicSettings(segment_bytes=400, index_interval_bytes=0)
     records = write(directory, one_record_batches([5, 3, 9, 9, 2, 11, 30, 4] * 4), settings)
     indexes = sorted(directory.glob(f"*{suffix}"))
@@ -207,18 +210,16 @@ def lying_time_index(directory: Path, entries: Sequence[tuple[int, int]]) -> Non
     (directory / f"{0:020}.timeindex").write_bytes(data)
 
 
-def test_a_time_index_without_the_spike_that_it_should_have(tmp_path: Path) -> None:
+def test_a_time_index_without_the_spike_that_it_should_have(directory: Path) -> None:
     """Each entry holds for its own batch but not for all before it: the worst kind of error."""
-    directory = tmp_path / "p-0"
     records = write(directory, one_record_batches([10, 9999, 20, 30, 40]), DENSE)
     lying_time_index(directory, [(10, 0), (20, 2), (30, 3), (40, 4)])
     check_against(open_view(directory), records)
 
 
 def test_a_time_index_whose_offsets_point_at_later_batches_with_the_same_time(
-    tmp_path: Path,
+    directory: Path,
 ) -> None:
-    directory = tmp_path / "p-0"
     records = write(directory, one_record_batches([5, 9, 5, 9, 20]), DENSE)
     lying_time_index(directory, [(5, 2), (9, 3)])
     check_against(open_view(directory), records)
@@ -246,8 +247,7 @@ def test_one_log_with_all_three_magics_in_its_segments(tmp_path: Path) -> None:
     check_against(open_view(tmp_path / "p-0"), records)
 
 
-def test_leading_segments_that_the_cleaner_emptied(tmp_path: Path) -> None:
-    directory = tmp_path / "p-0"
+def test_leading_segments_that_the_cleaner_emptied(directory: Path) -> None:
     settings = TopicSettings(segment_bytes=200, index_interval_bytes=0)
     records = write(directory, one_record_batches(range(100, 120)), settings)
     logs = sorted(directory.glob("*.log"))
@@ -299,8 +299,7 @@ def test_an_offset_is_found_from_its_index_entry(tmp_path: Path) -> None:
     assert len(of_kind(steps, WalkStep)) <= 2500 - entry.offset + 1
 
 
-def test_an_entry_that_lies_is_refused_and_said_so(tmp_path: Path) -> None:
-    directory = tmp_path / "p-0"
+def test_an_entry_that_lies_is_refused_and_said_so(directory: Path) -> None:
     sparse_log(directory)
     index = directory / f"{0:020}.index"
     data = index.read_bytes()
@@ -331,9 +330,8 @@ def test_a_time_is_found_from_its_index_entries(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("magic", [1, 2])
 def test_a_batch_in_a_value_is_none_of_the_log_even_if_an_index_says_so(
-    tmp_path: Path, magic: int
+    directory: Path, magic: int
 ) -> None:
-    directory = tmp_path / "p-0"
     inner = build_batch([SimpleRecord(7, None, b"inner")] * 3, BatchFields(base_offset=3))
     simple = [SimpleRecord(9, b"k", inner + bytes(9), offset=2)]
     if magic == 2:
@@ -356,8 +354,7 @@ def test_a_batch_in_a_value_is_none_of_the_log_even_if_an_index_says_so(
             assert read(view, start) == records[start:]
 
 
-def test_a_hint_behind_damage_still_finds_what_is_behind_it(tmp_path: Path) -> None:
-    directory = tmp_path / "p-0"
+def test_a_hint_behind_damage_still_finds_what_is_behind_it(directory: Path) -> None:
     sparse_log(directory)
     log = directory / f"{0:020}.log"
     data = bytearray(log.read_bytes())

@@ -108,15 +108,18 @@ def add(log: Log, update: ProducerAppendInfo, header: BatchHeader) -> Duplicate 
     return update.add(table_of(header), CLIENT)
 
 
-def test_batches_without_producer_only_move_the_end() -> None:
-    log = Log()
+@pytest.fixture
+def log() -> Log:
+    return Log()
+
+
+def test_batches_without_producer_only_move_the_end(log: Log) -> None:
     log.append(log.batch(-1, -1, epoch=-1))
     assert log.producers.map_end_offset == 2
     assert not len(log.producers)
 
 
-def test_nothing_has_changed_before_the_commit() -> None:
-    log = Log()
+def test_nothing_has_changed_before_the_commit(log: Log) -> None:
     update = log.producers.begin_update()
     assert update.add(table_of(log.batch(7, 0, txn=True)), CLIENT) is None
     assert (update.end_offset, log.producers.map_end_offset) == (2, 0)
@@ -127,15 +130,13 @@ def test_nothing_has_changed_before_the_commit() -> None:
     assert log.producers.first_unstable_offset == 0
 
 
-def test_a_producer_that_nobody_knows_may_begin_anywhere() -> None:
-    log = Log()
+def test_a_producer_that_nobody_knows_may_begin_anywhere(log: Log) -> None:
     log.data(7, 100, epoch=3)
     log.data(7, 102, epoch=3)
 
 
 @pytest.mark.parametrize("sequence", [1, 3, 5, -1, MAX_INT32])
-def test_a_gap_or_step_back_in_the_sequence_is_refused(sequence: int) -> None:
-    log = Log()
+def test_a_gap_or_step_back_in_the_sequence_is_refused(log: Log, sequence: int) -> None:
     log.data(7, 0)
     log.data(7, 2)
     with pytest.raises(OutOfOrderSequence, match=f"number {sequence}, 4 was expected"):
@@ -143,8 +144,7 @@ def test_a_gap_or_step_back_in_the_sequence_is_refused(sequence: int) -> None:
     log.data(7, 4)
 
 
-def test_sequence_numbers_go_round() -> None:
-    log = Log()
+def test_sequence_numbers_go_round(log: Log) -> None:
     log.data(7, MAX_INT32 - 2)
     log.data(7, MAX_INT32)  # its second record has sequence 0
     log.data(7, 1)
@@ -154,8 +154,7 @@ def test_sequence_numbers_go_round() -> None:
     log.data(8, 0)
 
 
-def test_a_new_epoch_begins_with_zero() -> None:
-    log = Log()
+def test_a_new_epoch_begins_with_zero(log: Log) -> None:
     log.data(7, 0, epoch=1)
     with pytest.raises(OutOfOrderSequence, match=r"epoch 2: .* number 2, 0 was expected"):
         log.append(log.batch(7, 2, epoch=2))
@@ -163,8 +162,7 @@ def test_a_new_epoch_begins_with_zero() -> None:
     log.data(7, 2, epoch=2)
 
 
-def test_an_old_epoch_is_fenced() -> None:
-    log = Log()
+def test_an_old_epoch_is_fenced(log: Log) -> None:
     log.data(7, 0, epoch=5)
     with pytest.raises(InvalidProducerEpoch, match="producer 7: epoch 4 is fenced by epoch 5"):
         log.append(log.batch(7, 2, epoch=4))
@@ -172,8 +170,7 @@ def test_an_old_epoch_is_fenced() -> None:
         log.end(7, 4, commit=True)
 
 
-def test_the_last_five_batches_are_known_again() -> None:
-    log = Log()
+def test_the_last_five_batches_are_known_again(log: Log) -> None:
     for number in range(7):
         log.data(7, number * 2)
     for number in range(2, 7):
@@ -185,8 +182,7 @@ def test_the_last_five_batches_are_known_again() -> None:
     assert log.offset == 14
 
 
-def test_a_batch_of_other_length_or_epoch_is_no_duplicate() -> None:
-    log = Log()
+def test_a_batch_of_other_length_or_epoch_is_no_duplicate(log: Log) -> None:
     log.data(7, 0)
     with pytest.raises(OutOfOrderSequence):
         log.append(log.batch(7, 0, count=1))
@@ -194,16 +190,14 @@ def test_a_batch_of_other_length_or_epoch_is_no_duplicate() -> None:
     assert log.offset == 4
 
 
-def test_coordinators_have_no_sequence_numbers_and_no_duplicates() -> None:
-    log = Log()
+def test_coordinators_have_no_sequence_numbers_and_no_duplicates(log: Log) -> None:
     for _ in range(3):
         assert log.append(log.batch(7, 0), origin=COORDINATOR) == []
     with pytest.raises(InvalidProducerEpoch):
         log.append(log.batch(7, 0, epoch=-1), origin=COORDINATOR)
 
 
-def test_what_a_leader_took_is_taken() -> None:
-    log = Log()
+def test_what_a_leader_took_is_taken(log: Log) -> None:
     log.data(7, 0, epoch=5)
     assert log.append(log.batch(7, 90, epoch=4), origin=REPLICATION) == []
     state = log.producers.state(7)
@@ -211,8 +205,7 @@ def test_what_a_leader_took_is_taken() -> None:
     assert (state.epoch, state.last_sequence) == (4, 91)
 
 
-def test_an_append_of_some_batches_is_taken_or_refused_as_one() -> None:
-    log = Log()
+def test_an_append_of_some_batches_is_taken_or_refused_as_one(log: Log) -> None:
     first = log.batch(7, 0)
     log.offset = 2
     wrong = log.batch(7, 4)
@@ -227,8 +220,7 @@ def test_an_append_of_some_batches_is_taken_or_refused_as_one() -> None:
         log.append(right, log.batch(7, 4))
 
 
-def test_one_refused_among_many_appends_leaves_the_others() -> None:
-    log = Log()
+def test_one_refused_among_many_appends_leaves_the_others(log: Log) -> None:
     update = log.producers.begin_update()
     assert add(log, update, log.batch(7, 0, txn=True)) is None
     with pytest.raises(OutOfOrderSequence):
@@ -242,8 +234,7 @@ def test_one_refused_among_many_appends_leaves_the_others() -> None:
     assert log.producers.first_unstable_offset == 0
 
 
-def test_a_transaction_is_open_from_its_first_batch_to_its_marker() -> None:
-    log = Log()
+def test_a_transaction_is_open_from_its_first_batch_to_its_marker(log: Log) -> None:
     log.data(-1, -1, epoch=-1)
     log.data(7, 0, txn=True)
     log.data(8, 0, epoch=2, txn=True)
@@ -260,24 +251,21 @@ def test_a_transaction_is_open_from_its_first_batch_to_its_marker() -> None:
     assert log.producers.open_transactions() == []
 
 
-def test_an_aborted_transaction_has_the_last_stable_offset_after_it() -> None:
-    log = Log()
+def test_an_aborted_transaction_has_the_last_stable_offset_after_it(log: Log) -> None:
     log.data(7, 0, txn=True)
     log.data(8, 0, txn=True)
     assert log.end(8, 0, commit=False) == [AbortedTxn(8, 2, 4, 0)]
     assert log.end(7, 0, commit=False) == [AbortedTxn(7, 0, 5, 6)]
 
 
-def test_a_marker_without_data_is_no_transaction() -> None:
-    log = Log()
+def test_a_marker_without_data_is_no_transaction(log: Log) -> None:
     assert log.end(7, 0, commit=False, coordinator=4) == []
     state = log.producers.state(7)
     assert state is not None
     assert (state.epoch, state.coordinator_epoch, state.last_timestamp) == (0, 4, 5000)
 
 
-def test_plain_data_inside_a_transaction_is_refused() -> None:
-    log = Log()
+def test_plain_data_inside_a_transaction_is_refused(log: Log) -> None:
     log.data(7, 0, txn=True)
     with pytest.raises(InvalidTxnState, match="producer 7 has a transaction open since offset 0"):
         log.append(log.batch(7, 2))
@@ -285,16 +273,14 @@ def test_plain_data_inside_a_transaction_is_refused() -> None:
     log.data(7, 2)
 
 
-def test_transactions_of_the_first_version_go_on_with_sequence_and_epoch() -> None:
-    log = Log()
+def test_transactions_of_the_first_version_go_on_with_sequence_and_epoch(log: Log) -> None:
     log.data(7, 0, txn=True)
     log.end(7, 0, commit=True)
     assert log.append(log.batch(7, 0, txn=True)) == Duplicate(0, 1, 1000)
     log.data(7, 2, txn=True)
 
 
-def test_transactions_of_the_second_version_have_an_epoch_each() -> None:
-    log = Log()
+def test_transactions_of_the_second_version_have_an_epoch_each(log: Log) -> None:
     log.data(7, 0, txn=True)
     log.end(7, 1, commit=True)
     with pytest.raises(InvalidProducerEpoch):
@@ -305,8 +291,7 @@ def test_transactions_of_the_second_version_have_an_epoch_each() -> None:
     assert log.end(7, 2, commit=False) == [AbortedTxn(7, 3, 5, 6)]
 
 
-def test_a_replaced_coordinator_is_fenced() -> None:
-    log = Log()
+def test_a_replaced_coordinator_is_fenced(log: Log) -> None:
     log.data(7, 0, txn=True)
     log.end(7, 0, commit=True, coordinator=5)
     log.data(7, 2, txn=True)
@@ -317,8 +302,7 @@ def test_a_replaced_coordinator_is_fenced() -> None:
     assert log.producers.first_unstable_offset == -1
 
 
-def test_an_emptied_control_batch_leaves_its_producer_as_it_was() -> None:
-    log = Log()
+def test_an_emptied_control_batch_leaves_its_producer_as_it_was(log: Log) -> None:
     log.data(7, 0, txn=True)
     for producer in (7, 8):
         log.append(log.marker(producer, 3), origin=REPLICATION)
@@ -329,10 +313,9 @@ def test_an_emptied_control_batch_leaves_its_producer_as_it_was() -> None:
     log.data(8, 100, epoch=3)
 
 
-def test_one_append_may_hold_whole_transactions() -> None:
+def test_one_append_may_hold_whole_transactions(log: Log) -> None:
     """Followers receive such appends. An abort's last stable offset then covers all transactions
     that the append begins."""
-    log = Log()
     first = log.batch(7, 0, txn=True)
     log.offset = 2
     end = log.marker(7, 0)
@@ -346,8 +329,7 @@ def test_one_append_may_hold_whole_transactions() -> None:
     assert [txn.first_offset for txn in log.producers.open_transactions()] == [3, 5]
 
 
-def test_producers_that_are_silent_for_a_day_are_forgotten() -> None:
-    log = Log()
+def test_producers_that_are_silent_for_a_day_are_forgotten(log: Log) -> None:
     log.data(7, 0)
     log.data(8, 0, txn=True)
     log.data(9, 0)
@@ -359,8 +341,7 @@ def test_producers_that_are_silent_for_a_day_are_forgotten() -> None:
     log.data(7, 55)
 
 
-def test_a_snapshot_keeps_the_last_batch_of_each() -> None:
-    log = Log()
+def test_a_snapshot_keeps_the_last_batch_of_each(log: Log) -> None:
     log.data(7, 0)
     log.data(7, 2)
     log.data(8, 0, txn=True)
@@ -375,8 +356,7 @@ def test_a_snapshot_keeps_the_last_batch_of_each() -> None:
         loaded.append(loaded.batch(7, 0))
 
 
-def test_a_snapshot_is_loaded_without_those_that_have_expired() -> None:
-    log = Log()
+def test_a_snapshot_is_loaded_without_those_that_have_expired(log: Log) -> None:
     log.data(7, 0)
     log.data(8, 0, txn=True)
     loaded = ProducerStateManager()
@@ -384,16 +364,14 @@ def test_a_snapshot_is_loaded_without_those_that_have_expired() -> None:
     assert [state.producer_id for state in loaded.states()] == [8]
 
 
-def test_a_broken_snapshot_changes_nothing() -> None:
-    log = Log()
+def test_a_broken_snapshot_changes_nothing(log: Log) -> None:
     log.data(7, 0)
     with pytest.raises(CorruptError):
         log.producers.load(b"\0\1" + bytes(8), 40, now_ms=0)
     assert (len(log.producers), log.producers.map_end_offset) == (1, 2)
 
 
-def test_after_clear_everything_is_unknown() -> None:
-    log = Log()
+def test_after_clear_everything_is_unknown(log: Log) -> None:
     log.data(7, 0, txn=True)
     log.producers.clear(0)
     log.offset = 0

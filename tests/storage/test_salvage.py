@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import struct
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -19,7 +18,7 @@ from kafkafs.storage.format.records.record_columns import SimpleRecord
 from kafkafs.storage.io.disk import DirFd
 from kafkafs.storage.segment.extent import Extent
 from kafkafs.storage.segment.salvage import after, is_intact, next_batch, suspicion
-from tests.building import BatchFields, MessageFields, build_batch, build_messages
+from tests.building import BatchFields, MessageFields, build_batch, build_messages, put
 
 LIMIT = 1 << 20
 # Spans more than one of the pieces in which a file is searched.
@@ -28,12 +27,6 @@ FAR = 3_000_000 if COMPILED else 1_100_000
 
 def batch(base: int, size: int = 30) -> bytes:
     return build_batch([SimpleRecord(5, None, b"v" * size)], BatchFields(base_offset=base))
-
-
-def put(data: bytes, at: int, layout: str, *values: int) -> bytes:
-    out = bytearray(data)
-    struct.pack_into(layout, out, at, *values)
-    return bytes(out)
 
 
 def extent_of(directory: Path, data: bytes, base_offset: int = 0) -> Extent:

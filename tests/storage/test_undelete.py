@@ -40,6 +40,11 @@ def partition(path: Path, clock: SetClock, settings: TopicConfig = SETTINGS) -> 
     return writer
 
 
+@pytest.fixture
+def writer(path: Path, clock: SetClock) -> LogWriter:
+    return partition(path, clock)
+
+
 def offsets(path: Path, writer: LogWriter) -> list[int]:
     return [record.offset for record in read(open_view(path, writer.start_offset))]
 
@@ -57,10 +62,8 @@ def epochs(writer: LogWriter) -> list[tuple[int, int]]:
 
 
 def test_what_was_deleted_is_listed_and_comes_back_as_it_was(
-    tmp_path: Path, clock: SetClock
+    writer: LogWriter, path: Path, clock: SetClock
 ) -> None:
-    path = tmp_path / "t-0"
-    writer = partition(path, clock)
     before = files(path)
     writer.delete_records(10)
     clock.advance(5000)
@@ -89,9 +92,7 @@ def test_what_was_deleted_is_listed_and_comes_back_as_it_was(
     assert offsets(path, again) == list(range(20))
 
 
-def test_it_comes_back_from_any_offset_and_the_rest_later(tmp_path: Path, clock: SetClock) -> None:
-    path = tmp_path / "t-0"
-    writer = partition(path, clock)
+def test_it_comes_back_from_any_offset_and_the_rest_later(path: Path, writer: LogWriter) -> None:
     writer.delete_records(11)
     writer.retain()
     for start, bases in ((10, [9]), (7, [6, 9]), (3, [3, 6, 9]), (1, [0, 3, 6, 9])):
@@ -106,9 +107,9 @@ def test_it_comes_back_from_any_offset_and_the_rest_later(tmp_path: Path, clock:
     assert offsets(path, writer) == list(range(20))
 
 
-def test_records_in_a_segment_that_stays_come_back_too(tmp_path: Path, clock: SetClock) -> None:
-    path = tmp_path / "t-0"
-    writer = partition(path, clock)
+def test_records_in_a_segment_that_stays_come_back_too(
+    writer: LogWriter, path: Path, clock: SetClock
+) -> None:
     writer.delete_records(2)
     assert [(each.segments, each.size) for each in writer.deleted()] == [((), 0)]
     clock.advance(DELAY_MS - 1)
@@ -122,9 +123,9 @@ def test_records_in_a_segment_that_stays_come_back_too(tmp_path: Path, clock: Se
     assert (writer.start_offset, writer.deleted()) == (2, [])
 
 
-def test_when_files_go_what_is_below_them_cannot_come_back(tmp_path: Path, clock: SetClock) -> None:
-    path = tmp_path / "t-0"
-    writer = partition(path, clock)
+def test_when_files_go_what_is_below_them_cannot_come_back(
+    writer: LogWriter, path: Path, clock: SetClock
+) -> None:
     writer.delete_records(4)
     writer.retain()
     clock.advance(30_000)
@@ -146,10 +147,8 @@ def test_when_files_go_what_is_below_them_cannot_come_back(tmp_path: Path, clock
 
 
 def test_a_shorter_delay_takes_what_was_deleted_earlier_along(
-    tmp_path: Path, clock: SetClock
+    writer: LogWriter, path: Path, clock: SetClock
 ) -> None:
-    path = tmp_path / "t-0"
-    writer = partition(path, clock)
     writer.delete_records(3)
     writer.retain()
     writer.config = replace(SETTINGS, file_delete_delay_ms=10)
@@ -165,9 +164,9 @@ def test_a_shorter_delay_takes_what_was_deleted_earlier_along(
     ]
 
 
-def test_each_rule_is_told_and_many_deletions_are_one(tmp_path: Path, clock: SetClock) -> None:
-    path = tmp_path / "t-0"
-    writer = partition(path, clock)
+def test_each_rule_is_told_and_many_deletions_are_one(
+    writer: LogWriter, path: Path, clock: SetClock
+) -> None:
     for offset in range(1, 8):
         writer.delete_records(offset)
         clock.advance(100)
@@ -188,10 +187,8 @@ def test_each_rule_is_told_and_many_deletions_are_one(tmp_path: Path, clock: Set
 
 
 def test_retention_leaves_alone_what_came_back_but_not_for_ever(
-    tmp_path: Path, clock: SetClock
+    writer: LogWriter, clock: SetClock
 ) -> None:
-    path = tmp_path / "t-0"
-    writer = partition(path, clock)
     strict = replace(SETTINGS, retention_bytes=5 * SIZE)
     writer.config = strict
     writer.retain()
@@ -211,9 +208,8 @@ def test_retention_leaves_alone_what_came_back_but_not_for_ever(
     assert ranges(writer)[-1] == (9, 15, Cause.SIZE)
 
 
-def test_only_what_lies_below_the_start_can_be_deleted(tmp_path: Path, clock: SetClock) -> None:
+def test_only_what_lies_below_the_start_can_be_deleted(path: Path, clock: SetClock) -> None:
     """Deleting one record must not delete a whole topic whose retention has not run yet."""
-    path = tmp_path / "t-0"
     writer = partition(path, clock, replace(SETTINGS, retention_ms=0, retention_bytes=0))
     clock.advance(1000)
     writer.delete_records(7)
@@ -256,10 +252,8 @@ def nothing(writer: LogWriter) -> None:
     ],
 )
 def test_what_cannot_come_back_says_why_and_changes_nothing(
-    tmp_path: Path, clock: SetClock, happens: Callable[[LogWriter], None], why: str
+    path: Path, writer: LogWriter, happens: Callable[[LogWriter], None], why: str
 ) -> None:
-    path = tmp_path / "t-0"
-    writer = partition(path, clock)
     happens(writer)
     before = (files(path), writer.start_offset)
     with pytest.raises(CannotUndelete, match=f"t-0: cannot be restored: {why}"):
@@ -268,9 +262,7 @@ def test_what_cannot_come_back_says_why_and_changes_nothing(
     assert writer.deleted() == []
 
 
-def test_what_is_cut_behind_it_does_not_keep_it_away(tmp_path: Path, clock: SetClock) -> None:
-    path = tmp_path / "t-0"
-    writer = partition(path, clock)
+def test_what_is_cut_behind_it_does_not_keep_it_away(path: Path, writer: LogWriter) -> None:
     writer.delete_records(10)
     writer.retain()
     writer.truncate_to(12)
@@ -279,10 +271,7 @@ def test_what_is_cut_behind_it_does_not_keep_it_away(tmp_path: Path, clock: SetC
     assert offsets(path, writer) == list(range(13))
 
 
-def test_producers_transactions_and_snapshots_are_as_before(
-    tmp_path: Path, clock: SetClock
-) -> None:
-    path = tmp_path / "t-0"
+def test_producers_transactions_and_snapshots_are_as_before(path: Path, clock: SetClock) -> None:
     writer = open_log(path, SETTINGS, clock)
     fields: dict[str, Any] = {"producer_id": 7, "producer_epoch": 0, "is_transactional": True}
     for number in range(12):
@@ -311,8 +300,7 @@ def test_producers_transactions_and_snapshots_are_as_before(
     assert read(open_view(path), isolation=COMMITTED) == committed
 
 
-def test_leader_epochs_are_as_before(tmp_path: Path, clock: SetClock) -> None:
-    path = tmp_path / "t-0"
+def test_leader_epochs_are_as_before(path: Path, clock: SetClock) -> None:
     for epoch in (0, 2, 5):
         writer = open_log(path, SETTINGS, clock, leader_epoch=epoch)
         for _ in range(4):
@@ -337,10 +325,9 @@ def test_leader_epochs_are_as_before(tmp_path: Path, clock: SetClock) -> None:
 
 
 def test_an_unsynced_segment_is_on_the_disk_when_it_is_back(
-    tmp_path: Path, clock: SetClock
+    path: Path, tmp_path: Path, clock: SetClock
 ) -> None:
     """It is then below the recovery point, so no recovery will examine it."""
-    path = tmp_path / "t-0"
     tasks: list[Callable[[], None]] = []
     writer = partition_with(path, clock, tasks)
     assert tasks  # the flush of rolled segments has not run

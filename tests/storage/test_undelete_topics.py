@@ -16,6 +16,7 @@ from kafkafs.storage.log_dirs.engine import Engine
 from kafkafs.storage.log_manager import LogManager
 from tests.crash.checks import refuse_complaints
 from tests.reading import read
+from tests.writing import files
 
 NOW = 1_700_000_000_000
 DELAY_MS = 60_000
@@ -25,11 +26,6 @@ SMALL = {"internal.segment.bytes": "300", "retention.ms": "-1"}
 @pytest.fixture
 def clock() -> SetClock:
     return SetClock(NOW)
-
-
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    return tmp_path / "data"
 
 
 def fill(engine: LogManager, topic: str, partition: int = 0, count: int = 12) -> None:
@@ -44,10 +40,6 @@ def offsets(engine: Engine, topic: str, partition: int = 0) -> list[int]:
 
 def starts(root: Path) -> dict[tuple[str, int], int]:
     return parse_offsets((root / "log-start-offset-checkpoint").read_bytes())
-
-
-def tree(path: Path) -> dict[str, bytes]:
-    return {each.name: each.read_bytes() for each in path.iterdir()}
 
 
 # -- partitions ----------------------------------------------------------------------------------
@@ -229,7 +221,7 @@ def killed(root: Path, target: Path, clock: SetClock) -> dict[str, bytes]:
         engine.create_topic("gone", 2, {"retention.bytes": "7000", **SMALL})
         fill(engine, "orders")
         fill(engine, "gone")
-        before = tree(root / "orders-0")
+        before = files(root / "orders-0")
         engine.writer("orders", 0).delete_records(9)
         engine.run("retention")
         engine.writer("gone", 0).delete_records(5)
@@ -262,7 +254,7 @@ def test_what_a_killed_process_deleted_can_come_back(
         assert offsets(engine, "orders") == list(range(12))
         assert offsets(engine, "gone") == list(range(5, 12))
         assert engine.stored_configs("gone") == {"retention.bytes": "7000", **SMALL}
-        assert logs_of(tree(tmp_path / "killed" / "orders-0")) == logs_of(before)
+        assert logs_of(files(tmp_path / "killed" / "orders-0")) == logs_of(before)
         assert engine.writer("orders", 0).epochs.epoch_of(0) == 0
         refuse_complaints(engine)
     with LogManager(str(tmp_path / "killed"), clock=clock) as engine:
@@ -362,7 +354,7 @@ def test_a_torn_index_is_made_anew(root: Path, clock: SetClock, tmp_path: Path) 
     with LogManager(str(tmp_path / "killed"), clock=clock, finds_deleted=True) as engine:
         engine.undelete("orders", 0)
         refuse_complaints(engine)
-        assert logs_of(tree(path)) == logs_of(before)
+        assert logs_of(files(path)) == logs_of(before)
 
 
 def test_what_is_known_of_a_deleted_topic_is_torn(

@@ -33,7 +33,7 @@ from kafkafs.storage.log.read.explain import (
 )
 from kafkafs.storage.log.read.view import View
 from tests.batches import MUTATIONS, mutated
-from tests.building import BatchFields, MessageFields, build_batch, build_messages, frame_batch
+from tests.building import BatchFields, MessageFields, build_batch, build_messages, frame_batch, put
 from tests.logs import TopicSettings, write_partition
 from tests.reading import (
     COMMITTED,
@@ -92,12 +92,6 @@ def replace_batch(directory: Path, base: int, data: bytes) -> Path:
     past = time.time() - 60
     os.utime(log, (past, past))
     return log
-
-
-def put(data: bytes, at: int, layout: str, *values: int) -> bytes:
-    out = bytearray(data)
-    struct.pack_into(layout, out, at, *values)
-    return bytes(out)
 
 
 def bad_batch(base: int) -> bytes:

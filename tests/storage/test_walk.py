@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 import tracemalloc
 from collections.abc import Iterator
 from dataclasses import replace
@@ -22,7 +21,7 @@ from kafkafs.storage.io.disk import DirFd, OpenFile
 from kafkafs.storage.segment.extent import Extent, Fault
 from kafkafs.storage.segment.walk import BatchRun, read_runs, walk_headers
 from tests.batches import MUTATIONS, logs, mutated
-from tests.building import BatchFields, build_batch
+from tests.building import BatchFields, build_batch, put
 from tests.logs import walk
 
 LIMIT = 1 << 20
@@ -32,12 +31,6 @@ def batch(base: int, records: int = 1, size: int = 20, **fields: Any) -> bytes:
     """Builds a batch of `records` from `base` on, each with a value of `size` bytes."""
     values = [SimpleRecord(1000 + base + n, None, bytes([n % 256]) * size) for n in range(records)]
     return build_batch(values, BatchFields(base_offset=base, **fields))
-
-
-def put(data: bytes, at: int, layout: str, *values: int) -> bytes:
-    out = bytearray(data)
-    struct.pack_into(layout, out, at, *values)
-    return bytes(out)
 
 
 class Log:

@@ -45,11 +45,6 @@ IN_TRANSACTION: dict[str, Any] = {"producer_id": 9, "producer_epoch": 0, "is_tra
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "t-0"
-
-
-@pytest.fixture
 def writer(path: Path) -> LogWriter:
     """Opens an empty log with segments of three batches, all with index entries."""
     return open_log(path, config(segment_bytes=3 * SIZE, index_interval_bytes=0), SetClock(NOW))

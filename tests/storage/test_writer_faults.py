@@ -148,10 +148,7 @@ def check(path: Path, found: Run) -> None:
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO])
 @pytest.mark.parametrize("at", range(3))
-def test_an_append_that_cannot_be_written_leaves_no_trace(
-    tmp_path: Path, code: int, at: int
-) -> None:
-    path = tmp_path / "t-0"
+def test_an_append_that_cannot_be_written_leaves_no_trace(path: Path, code: int, at: int) -> None:
     writer = open_log(path, SETTINGS, SetClock(NOW))
     for _ in range(2):
         writer.append(batch(producer_id=5, producer_epoch=0, base_sequence=writer.end_offset))
@@ -169,8 +166,7 @@ def test_an_append_that_cannot_be_written_leaves_no_trace(
     assert (again.first_offset, again.is_duplicate) == (2, False)
 
 
-def test_an_append_over_several_segments_is_taken_back_as_a_whole(tmp_path: Path) -> None:
-    path = tmp_path / "t-0"
+def test_an_append_over_several_segments_is_taken_back_as_a_whole(path: Path) -> None:
     writer = open_log(path, SETTINGS, SetClock(NOW))
     writer.append(batch())
     before = {name: data for name, data in files(path).items() if name.endswith(".log")}
@@ -223,8 +219,7 @@ def test_another_partitions_failure_ends_this_one_too(tmp_path: Path) -> None:
         writer.append(batch())
 
 
-def test_a_vanished_directory_is_an_error_and_no_new_directory(tmp_path: Path) -> None:
-    path = tmp_path / "t-0"
+def test_a_vanished_directory_is_an_error_and_no_new_directory(path: Path, tmp_path: Path) -> None:
     writer = open_log(path, SETTINGS, SetClock(NOW))
     writer.append(batch() * 3)
     path.rename(tmp_path / "elsewhere")
@@ -290,8 +285,7 @@ def test_an_interrupted_flush_is_nobodys_success(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("at", range(2))
-def test_indexes_that_cannot_be_lengthened_are_not_taken_for_full(tmp_path: Path, at: int) -> None:
-    path = tmp_path / "t-0"
+def test_indexes_that_cannot_be_lengthened_are_not_taken_for_full(path: Path, at: int) -> None:
     first = open_log(path, SETTINGS, SetClock(NOW))
     first.append(batch(size=0))
     first.close()
@@ -310,10 +304,7 @@ def test_indexes_that_cannot_be_lengthened_are_not_taken_for_full(tmp_path: Path
 
 
 @pytest.mark.parametrize("ending", ["close", "roll"])
-def test_a_segment_that_was_left_open_and_is_not_written_to_again(
-    tmp_path: Path, ending: str
-) -> None:
-    path = tmp_path / "t-0"
+def test_a_segment_that_was_left_open_and_is_not_written_to_again(path: Path, ending: str) -> None:
     left = open_log(path, SETTINGS, SetClock(NOW))
     for _ in range(2):
         left.append(batch(size=0))
