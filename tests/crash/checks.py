@@ -3,13 +3,31 @@
 from __future__ import annotations
 
 import re
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from kafkafs.storage.log_manager import LogManager
 from kafkafs.storage.operations.verifier import Verifier
 from tests.crash.model import LOST, Model
+from tests.faults import CrashState
 
 _HOLE = re.compile(r"the offsets (\d+) to (\d+) before it are in no batch")
+
+
+@contextmanager
+def left_by(state: CrashState, path: Path) -> Iterator[None]:
+    """Writes what a power cut left to the new directory `path` for the block. It stays there, and
+    the error names it, if the block fails."""
+    path.mkdir()
+    state.write_to(path)
+    try:
+        yield
+    except BaseException as error:
+        error.add_note(f"after {state.done} operations, {state.how}; left in {path}")
+        raise
+    shutil.rmtree(path)
 
 
 def complaints(engine: LogManager, model: Model | None = None) -> list[str]:

@@ -18,7 +18,7 @@ from kafkafs.storage.clock import SetClock
 from kafkafs.storage.errors import LogDirOffline, NotClosed
 from kafkafs.storage.io.durable import replaced
 from kafkafs.storage.log_manager import LogManager
-from tests.crash.checks import refuse_complaints
+from tests.crash.checks import left_by, refuse_complaints
 from tests.crash.cleaned import TOPIC, Durable, Event, Model, Steps, check, open_engine
 from tests.crash.moments import moments
 from tests.crash.program import tally_of
@@ -84,10 +84,8 @@ class Recorded:
 
 def check_state(state: CrashState, model: Model, path: Path) -> None:
     """Opens what a power cut has left, continues with it, and opens it again."""
-    path.mkdir()
-    state.write_to(path)
     clock = SetClock(NOW_MS + 100_000)
-    try:
+    with left_by(state, path):
         with open_engine(path, clock) as engine:
             check(engine, model, power_cut=True)
             refuse_complaints(engine)
@@ -98,10 +96,6 @@ def check_state(state: CrashState, model: Model, path: Path) -> None:
         with open_engine(path, clock) as engine:
             check(engine, model)
             refuse_complaints(engine)
-    except BaseException as error:
-        error.add_note(f"after {state.done} operations, {state.how}; left in {path}")
-        raise
-    shutil.rmtree(path)
 
 
 def check_states(recorded: Recorded, path: Path, every: int) -> int:

@@ -19,7 +19,7 @@ from kafkafs.storage.ingest.two_phase import ingest_parts
 from kafkafs.storage.io.durable import replaced
 from kafkafs.storage.log_dirs.engine import Engine
 from kafkafs.storage.log_manager import LogManager
-from tests.crash.checks import complaints
+from tests.crash.checks import complaints, left_by
 from tests.crash.ingesting import (
     PARTITIONS,
     SETTINGS,
@@ -79,15 +79,9 @@ def go_on(log_dir: Path, marks: set[int]) -> set[int]:
 def each_cut(root: Path, every: int, look: Callable[[Path, set[int]], T]) -> list[T]:
     found: list[T] = []
     for state in cuts(root, every):
-        root.mkdir()
-        state.write_to(root)
         marks = {mark for mark in state.marks if isinstance(mark, int)}
-        try:
+        with left_by(state, root):
             found.append(look(root / "logs", marks))
-        except BaseException as error:
-            error.add_note(f"after {state.done} operations, {state.how}; left in {root}")
-            raise
-        shutil.rmtree(root)
     return found
 
 
@@ -119,9 +113,7 @@ def test_a_topic_is_made_with_its_records_or_not_at_all(memory_path: Path, every
     shutil.rmtree(root)
     found = set()
     for state in crash_states(recording, prefixes=moments(len(recording.operations), every)):
-        root.mkdir()
-        state.write_to(root)
-        with open_engine(root / "logs") as engine:
+        with left_by(state, root), open_engine(root / "logs") as engine:
             assert complaints(engine) == []
             is_there = "new" in engine.topics()
             assert is_there or 0 not in state.marks, state
@@ -131,7 +123,6 @@ def test_a_topic_is_made_with_its_records_or_not_at_all(memory_path: Path, every
             assert [[each.value for each in some] for some in read_] == [[b"a", b"b"], [b"c"]]
             assert not engine.commits.started()
         found.add(is_there)
-        shutil.rmtree(root)
     assert found == {True, False}
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import itertools
 import random
-import shutil
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -16,7 +15,7 @@ import pytest
 from kafkafs.storage.clock import SetClock
 from kafkafs.storage.io.durable import replaced
 from kafkafs.storage.log_manager import LogManager
-from tests.crash.checks import refuse_complaints
+from tests.crash.checks import left_by, refuse_complaints
 from tests.crash.model import Event, Model
 from tests.crash.moments import moments
 from tests.crash.workload import NOW_MS, Workload, contents, open_engine
@@ -72,11 +71,9 @@ def take(count: int, step: Callable[[], None]) -> None:
 
 def check(state: CrashState, events: list[Event], path: Path) -> None:
     """Opens what is left, continues with it, and opens it again."""
-    path.mkdir()
-    state.write_to(path)
     clock = SetClock(NOW_MS + 100_000)
     model = Model(events)
-    try:
+    with left_by(state, path):
         with open_engine(path, clock) as engine:
             model.check(contents(engine), power_cut=True)
             refuse_complaints(engine, model)
@@ -87,10 +84,6 @@ def check(state: CrashState, events: list[Event], path: Path) -> None:
         with open_engine(path, clock) as engine:
             model.check(contents(engine))
             refuse_complaints(engine, model)
-    except BaseException as error:
-        error.add_note(f"after {state.done} operations, {state.how}; left in {path}")
-        raise
-    shutil.rmtree(path)
 
 
 def check_all(recorded: Recorded, path: Path, every: int) -> int:

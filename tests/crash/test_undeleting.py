@@ -21,7 +21,7 @@ from kafkafs.storage.format.records.record_columns import SimpleRecord
 from kafkafs.storage.io.durable import replaced
 from kafkafs.storage.log_manager import LogManager
 from tests.building import BatchFields, build_batch
-from tests.crash.checks import refuse_complaints
+from tests.crash.checks import left_by, refuse_complaints
 from tests.crash.moments import moments
 from tests.crash.workload import NOW_MS
 from tests.faults import CrashState, FailingCalls, RecordingCalls, crash_states
@@ -160,9 +160,7 @@ def recorded(root: Path) -> RecordingCalls:
 
 
 def check_state(state: CrashState, path: Path, *, finds_deleted: bool) -> None:
-    path.mkdir()
-    state.write_to(path)
-    try:
+    with left_by(state, path):
         with open_engine(path, finds_deleted=finds_deleted) as engine:
             found = starts(engine)
             refuse_complaints(engine)
@@ -179,10 +177,6 @@ def check_state(state: CrashState, path: Path, *, finds_deleted: bool) -> None:
         with open_engine(path) as engine:
             assert starts(engine) == again
             refuse_complaints(engine)
-    except BaseException as error:
-        error.add_note(f"after {state.done} operations, {state.how}; left in {path}")
-        raise
-    shutil.rmtree(path)
 
 
 def check_states(path: Path, every: int, *, finds_deleted: bool) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from kafkafs.storage.format.layout import Codec
@@ -26,6 +26,29 @@ def batch(offset: int, count: int = 1) -> bytes:
         for at in range(offset, offset + count)
     ]
     return build_batch(records, BatchFields(base_offset=offset))
+
+
+def _replace_by_link(path: Path) -> None:
+    path.rename(path.parent.parent / path.name)
+    path.symlink_to(path.parent.parent / path.name)
+
+
+def _replace_by_fifo(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+def _replace_by_directory(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+#: What replaces a segment's `.log` by something that is no regular file.
+NO_FILE: dict[str, Callable[[Path], None]] = {
+    "symbolic link": _replace_by_link,
+    "FIFO": _replace_by_fifo,
+    "directory": _replace_by_directory,
+}
 
 
 class LiveLog:

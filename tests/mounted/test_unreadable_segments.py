@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 from kafkafs.cli.main import cli
 from tests.mounted.conftest import Mounting
-from tests.mounted.live import LiveLog
+from tests.mounted.live import NO_FILE, LiveLog
 
 pytestmark = pytest.mark.mounted
 
@@ -30,33 +30,12 @@ def _settle(path: Path) -> None:
     os.utime(path, (1_500_000_000, 1_500_000_000))
 
 
-def _link(path: Path) -> None:
-    path.rename(path.parent.parent / path.name)
-    path.symlink_to(path.parent.parent / path.name)
-
-
-def _fifo(path: Path) -> None:
-    path.unlink()
-    os.mkfifo(path)
-
-
 def _device(path: Path) -> None:
     path.unlink()
     os.mknod(path, 0o600 | 0o020000, os.makedev(1, 3))
 
 
-def _directory(path: Path) -> None:
-    path.unlink()
-    path.mkdir()
-
-
-REPLACE: dict[str, Callable[[Path], None]] = {
-    "garbage": _garbage,
-    "link": _link,
-    "FIFO": _fifo,
-    "device": _device,
-    "directory": _directory,
-}
+REPLACE: dict[str, Callable[[Path], None]] = {"garbage": _garbage, "device": _device, **NO_FILE}
 
 
 def _in_pieces(path: Path) -> bytes:

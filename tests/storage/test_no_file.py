@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -17,34 +16,11 @@ from kafkafs.storage.format.records.columns import Columns, Damage
 from kafkafs.storage.log.read.log import Log
 from kafkafs.storage.log_dirs.engine import Engine
 from kafkafs.storage.log_manager import LogManager
-from tests.mounted.live import TIMESTAMP, LiveLog
+from tests.mounted.live import NO_FILE, TIMESTAMP, LiveLog
 from tests.reading import open_log
 
 
-def _linked(path: Path) -> None:
-    """Replaces the file by a link to it."""
-    path.rename(path.parent.parent / path.name)
-    path.symlink_to(path.parent.parent / path.name)
-
-
-def _fifo(path: Path) -> None:
-    path.unlink()
-    os.mkfifo(path)
-
-
-def _directory(path: Path) -> None:
-    path.unlink()
-    path.mkdir()
-
-
-REPLACE: dict[str, Callable[[Path], None]] = {
-    "symbolic link": _linked,
-    "FIFO": _fifo,
-    "directory": _directory,
-}
-
-
-@pytest.fixture(params=REPLACE)
+@pytest.fixture(params=NO_FILE)
 def kind(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
@@ -55,7 +31,7 @@ def live(tmp_path: Path) -> LiveLog:
 
 
 def replaced(live: LiveLog, base_offset: int, kind: str) -> Log:
-    REPLACE[kind](live.log(base_offset))
+    NO_FILE[kind](live.log(base_offset))
     return open_log(live.partition)
 
 
@@ -108,7 +84,7 @@ def test_the_only_segment(live: LiveLog, kind: str) -> None:
 
 @pytest.mark.parametrize("base", [2, 4])
 def test_a_key_may_have_a_later_record_in_it(live: LiveLog, kind: str, base: int) -> None:
-    REPLACE[kind](live.log(base))
+    NO_FILE[kind](live.log(base))
     with closing(Engine(str(live.directory))) as engine:
         log = engine.log("t", 0)
         for key in (b"key 0", b"key 1", b"unknown"):
@@ -135,21 +111,21 @@ def test_a_file_that_takes_its_place_is_read(live: LiveLog) -> None:
 
 
 def test_verify_reports_it(live: LiveLog, kind: str) -> None:
-    REPLACE[kind](live.log(2))
+    NO_FILE[kind](live.log(2))
     result = CliRunner().invoke(cli, ["verify", str(live.directory)])
     assert result.exit_code == 1
     assert f"{live.log(2)}: a {kind}, not a regular file" in result.stdout
 
 
 def test_verbs_that_read_fail(live: LiveLog, kind: str) -> None:
-    REPLACE[kind](live.log(2))
+    NO_FILE[kind](live.log(2))
     for words in (["cat", "t/0/values"], ["cat", "t/0/offset/2"], ["cat", "t/0/records.jsonl"]):
         result = CliRunner().invoke(cli, [words[0], str(live.directory), *words[1:]])
         assert (result.exit_code, "not a regular file" in result.output) == (1, True), words
 
 
 def test_it_is_not_opened_for_writing(live: LiveLog, kind: str) -> None:
-    REPLACE[kind](live.log(4))
+    NO_FILE[kind](live.log(4))
     before = sorted(path.name for path in live.partition.iterdir())
     with LogManager(str(live.directory)) as engine:
         what = f"t-0 could not be opened for writing: .*{live.log(4).name}: a {kind}"
@@ -160,7 +136,7 @@ def test_it_is_not_opened_for_writing(live: LiveLog, kind: str) -> None:
 
 
 def test_verbs_that_write_report_why_it_is_not_open(live: LiveLog, kind: str) -> None:
-    REPLACE[kind](live.log(4))
+    NO_FILE[kind](live.log(4))
     what = (
         f"t-0 could not be opened for writing: {live.log(4)}: a {kind}, not a regular file;"
         " `kafkafs verify` lists all damage"
@@ -172,7 +148,7 @@ def test_verbs_that_write_report_why_it_is_not_open(live: LiveLog, kind: str) ->
 
 
 def test_a_topic_that_was_not_opened_can_be_deleted(live: LiveLog) -> None:
-    REPLACE["FIFO"](live.log(4))
+    NO_FILE["FIFO"](live.log(4))
     with LogManager(str(live.directory)) as engine:
         engine.delete_topic("t")
         engine.create_topic("t")
@@ -182,7 +158,7 @@ def test_a_topic_that_was_not_opened_can_be_deleted(live: LiveLog) -> None:
 
 @pytest.mark.parametrize("base", [2, 4])
 def test_verbs_that_describe_a_log_report_it(live: LiveLog, kind: str, base: int) -> None:
-    REPLACE[kind](live.log(base))
+    NO_FILE[kind](live.log(base))
     what = f"kafkafs: t-0: {live.log(base)}: a {kind}, not a regular file;"
     for words in (["why", "t/0"], ["topic", "list"], ["expire", "--dry-run"]):
         at = 2 if words[0] == "topic" else 1
