@@ -22,6 +22,7 @@ from kafkafs.storage.io.durable import replaced
 from kafkafs.storage.log_manager import LogManager
 from tests.faults import FailingCalls
 from tests.threads import in_threads
+from tests.waiting import wait_until
 
 
 @pytest.fixture
@@ -352,10 +353,7 @@ def test_settings_of_the_run(root: Path) -> None:
     with kafkafs.open(root, writable=True, maintain=True, configs=settings) as d:
         d.create_topic("a")
         d["a", 0].append([ProducerRecord(b"old", timestamp=1)])
-        deadline = time.monotonic() + 20
-        while d["a", 0].start_offset == 0 and time.monotonic() < deadline:
-            time.sleep(0.01)
-        assert d["a", 0].start_offset == 1
+        wait_until(lambda: d["a", 0].start_offset == 1)
     with pytest.raises(kafkafs.ConfigError):
         kafkafs.open(root, writable=True, configs={"retention.ms": "soon"})
     with pytest.raises(kafkafs.LogDirError):

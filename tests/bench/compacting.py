@@ -29,7 +29,7 @@ from kafkafs.storage.format.records.columns import KEY_START, VALUE_START
 from kafkafs.storage.log_dirs.engine import Engine
 from kafkafs.storage.log_manager import LogManager
 from tests.bench import mounts
-from tests.bench.data import KEYED_SEGMENT_BYTES, TOPIC, cache, keyed_log
+from tests.bench.data import KEYED_SEGMENT_BYTES, TOPIC, cache, keyed_log, rolled_logs
 from tests.bench.machine import last_core
 from tests.bench.plan import Plan
 from tests.bench.race import (
@@ -150,18 +150,14 @@ def linked(target: Path, source: Path) -> Path:
 
 def _link_partition(source: Path, target: Path) -> None:
     for path in source.iterdir():
-        if path in _rolled(source):
+        if path in rolled_logs(source):
             os.link(path, target / path.name)
         elif not (target / path.name).exists():  # a topic keeps its ID
             shutil.copy2(path, target)
 
 
-def _rolled(partition: Path) -> list[Path]:
-    return sorted(partition.glob("*.log"))[:-1]
-
-
 def _dirty_bytes(source: Path) -> int:
-    return sum(path.stat().st_size for path in _rolled(source / f"{TOPIC}-0"))
+    return sum(path.stat().st_size for path in rolled_logs(source / f"{TOPIC}-0"))
 
 
 def _compact(log_dir: Path, codec: Codec) -> float:
@@ -187,7 +183,7 @@ def _retained(log_dir: Path, topic: str, codec: Codec) -> str:
     between library versions, a digest of the log's records, column by column."""
     if codec is Codec.NONE:
         digest = hashlib.sha256()
-        for path in _rolled(log_dir / f"{topic}-0"):
+        for path in rolled_logs(log_dir / f"{topic}-0"):
             digest.update(path.name.encode() + path.read_bytes())
         return digest.hexdigest()
     digests = [hashlib.sha256() for _ in range(6)]
@@ -239,7 +235,7 @@ def _holding(
 def _let_clean(broker: Broker, client: Driver, topic: str) -> float:
     """Lets the broker clean a topic. Returns the seconds from the start of its pass to its last
     segment."""
-    dirty = len(_rolled(broker.log_dir / f"{topic}-0"))
+    dirty = len(rolled_logs(broker.log_dir / f"{topic}-0"))
     client.call("alter_config", topic=topic, configs={RATIO: LET_GO})
     give_up = time.monotonic() + _PASS_SECONDS
     while time.monotonic() < give_up:

@@ -197,6 +197,11 @@ def placed(batch: bytes, base_offset: int) -> bytes:
     return bytes(moved)
 
 
+def rolled_logs(partition: Path) -> list[Path]:
+    """Returns the `.log` files of all segments but the active one."""
+    return sorted(partition.glob("*.log"))[:-1]
+
+
 def time_of(base_offset: _Offsets) -> _Offsets:
     """Returns the timestamp (ms) of the first record of a batch; accepts arrays of offsets."""
     return EPOCH_MS + base_offset // _RECORDS_PER_MS

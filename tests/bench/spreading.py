@@ -29,7 +29,7 @@ from kafkafs.spark.jobs.job_log_dirs import JobLogDirs
 from kafkafs.storage.errors import CleaningAborted
 from kafkafs.storage.log_manager import LogManager
 from tests.bench.compacting import linked, scratch_directory
-from tests.bench.data import PART_SEGMENT_BYTES, keyed_topic
+from tests.bench.data import PART_SEGMENT_BYTES, keyed_topic, rolled_logs
 from tests.bench.plan import Plan
 from tests.bench.race import Call, Figure, Outcome, Outcomes, race, versus
 from tests.bench.sparse import sparse_partitions
@@ -57,7 +57,7 @@ def compaction(plan: Plan) -> Outcomes:
 
 def _against_the_cleaner(spark: SparkSession, partitions: int, plan: Plan) -> Outcome:
     source = keyed_topic(plan.records, plan.keys, partitions)
-    dirty = sum(path.stat().st_size for each in source.iterdir() for path in _rolled(each))
+    dirty = sum(path.stat().st_size for each in source.iterdir() for path in rolled_logs(each))
     left: dict[str, str] = {}
     with scratch_directory() as scratch:
 
@@ -149,10 +149,6 @@ def _most_memory() -> int:
     found = re.search(r"^VmHWM:\s*(\d+) kB$", Path("/proc/self/status").read_text(), re.MULTILINE)
     assert found is not None
     return int(found[1])
-
-
-def _rolled(partition: Path) -> list[Path]:
-    return sorted(partition.glob("*.log"))[:-1]
 
 
 def _digest(log_dir: Path) -> str:

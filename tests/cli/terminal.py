@@ -14,6 +14,8 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Self
 
+from tests.waiting import PATIENCE_SECONDS
+
 _CONTROL = re.compile(rb"\x1b\[[0-9;?>=]*[a-zA-Z]|\x1b[()=>][0-9AB]?|\x1b\][^\x07]*\x07|\x07")
 
 
@@ -33,7 +35,7 @@ class Terminal:
     def type(self, text: str) -> None:
         os.write(self._fd, text.encode())
 
-    def wait_for(self, text: str, seconds: float = 20) -> str:
+    def wait_for(self, text: str, seconds: float = PATIENCE_SECONDS) -> str:
         """Waits until `text` appears in the new output; returns all output so far."""
         already = len(self.seen)
         deadline = time.monotonic() + seconds

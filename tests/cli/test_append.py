@@ -20,6 +20,7 @@ from kafkafs.storage.log_manager import LogManager
 from tests.cli.results import Corpus, Kafkafs, Shell, stderr_of, stdout_of
 from tests.cli.terminal import Terminal
 from tests.reading import UNCOMMITTED, Plain, read
+from tests.waiting import PATIENCE_SECONDS, wait_until
 
 
 @pytest.fixture
@@ -191,12 +192,9 @@ def test_lines_come_when_they_come_and_not_only_at_the_end(
         for number in range(3):
             process.stdin.write(b"%d\n" % number)
             process.stdin.flush()
-            deadline = time.monotonic() + 20
-            while engine.log("orders", 0).view().end_offset <= number:
-                assert time.monotonic() < deadline
-                time.sleep(0.01)
+            wait_until(lambda: engine.log("orders", 0).view().end_offset > number)  # noqa: B023
         process.stdin.close()
-        assert process.wait(20) == 0
+        assert process.wait(PATIENCE_SECONDS) == 0
 
 
 class Pieces(io.BytesIO):

@@ -20,6 +20,7 @@ from tests.building import build_batch
 from tests.cli.results import Corpus, Kafkafs, stderr_of
 from tests.cli.terminal import Terminal
 from tests.logs import write_partition
+from tests.waiting import PATIENCE_SECONDS
 
 
 def answer(offset: int, topic: str = "orders") -> answers.ExpectedRecord:
@@ -219,7 +220,7 @@ def test_following_ends_with_ctrl_c(
             appended.write(batch)
         assert json.loads(process.stdout.readline())["offset"] == 1
         process.send_signal(signal.SIGINT)
-        rest, errors = process.communicate(timeout=20)
+        rest, errors = process.communicate(timeout=PATIENCE_SECONDS)
     assert (process.returncode, rest, errors) == (130, b"", b"")
 
 
@@ -242,7 +243,7 @@ def test_a_stream_needs_little_memory(
         while chunk := process.stdout.read(1 << 20):
             size += len(chunk)
             most = max(most, peak_memory(process.pid))
-        assert process.wait(30) == 0
+        assert process.wait(PATIENCE_SECONDS) == 0
     assert size == 200 * (clean / "codec-none-0" / f"{0:020}.log").stat().st_size
     assert size > 100 << 20
     assert 0 < most < 100 << 20

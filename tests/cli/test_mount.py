@@ -15,6 +15,7 @@ import pytest
 import kafkafs
 from kafkafs import ProducerRecord
 from tests.cli.results import Corpus, Shell
+from tests.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.mounted
 
@@ -160,7 +161,7 @@ def test_in_the_foreground_until_it_is_told_to_end(
     with in_foreground(programs, environment, clean, mountpoint) as process:
         assert "orders" in os.listdir(mountpoint)
         process.send_signal(number)
-        assert process.wait(30) == 0
+        assert process.wait(PATIENCE_SECONDS) == 0
     assert os.listdir(mountpoint) == []
 
 
@@ -170,7 +171,7 @@ def test_nohup(
     with in_foreground(programs, environment, clean, mountpoint, "nohup") as process:
         process.send_signal(signal.SIGHUP)
         process.send_signal(signal.SIGTERM)
-        assert process.wait(30) == 0
+        assert process.wait(PATIENCE_SECONDS) == 0
         assert process.stderr is not None
         assert process.stderr.read() == "kafkafs: INFO: SIGTERM: unmounting\n"
 
@@ -274,7 +275,7 @@ def test_a_line_of_fstab(
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=PATIENCE_SECONDS,
     )
     assert (done.returncode, done.stderr) == (0, "")
     first, rest = done.stdout.split("\n", 1)
@@ -294,7 +295,7 @@ def test_mount_says_why_it_cannot(programs: Path, textbook: Path, mountpoint: Pa
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=PATIENCE_SECONDS,
     )
     assert done.stdout.split() == ["1", "1", "32", "0"]
     assert [line.split(";")[0] for line in done.stderr.splitlines()] == [

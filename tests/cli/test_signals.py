@@ -25,11 +25,10 @@ from kafkafs.cli.support.opening import ending_in_order
 with ending_in_order():
     try:
         print("open", flush=True)
-        time.sleep(30)
+        time.sleep(600)
     finally:
         print("closing", flush=True)
-        for _ in range(50):
-            time.sleep(0.01)
+        sys.stdin.readline()
         print("closed", flush=True)
 """
 
@@ -94,8 +93,12 @@ def test_a_compaction_that_is_ended_leaves_nothing_half_done(
 
 def test_closing_is_not_interrupted_by_another_signal() -> None:
     with subprocess.Popen(
-        [sys.executable, "-c", _CLOSES_SLOWLY], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        [sys.executable, "-c", _CLOSES_SLOWLY],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
     ) as process:
+        assert process.stdin is not None
         assert process.stdout is not None
         assert process.stderr is not None
         assert process.stdout.readline() == b"open\n"
@@ -103,9 +106,12 @@ def test_closing_is_not_interrupted_by_another_signal() -> None:
         assert process.stdout.readline() == b"closing\n"
         process.send_signal(signal.SIGTERM)
         process.send_signal(signal.SIGHUP)
+        assert process.stderr.readline() == b"kafkafs: closing the log directories\n"
+        process.stdin.write(b"\n")
+        process.stdin.close()
         assert process.stdout.read() == b"closed\n"
         assert process.wait(PATIENCE_SECONDS) == -signal.SIGHUP
-        assert set(process.stderr.readlines()) == {b"kafkafs: closing the log directories\n"}
+        assert set(process.stderr.readlines()) <= {b"kafkafs: closing the log directories\n"}
 
 
 def test_what_nohup_ignores_stays_ignored(tmp_path: Path) -> None:
@@ -119,9 +125,7 @@ def test_what_nohup_ignores_stays_ignored(tmp_path: Path) -> None:
         assert process.stdout is not None
         assert process.stdout.readline() == b"open\n"
         process.send_signal(signal.SIGHUP)
-        with pytest.raises(subprocess.TimeoutExpired):
-            process.wait(0.2)
-        process.send_signal(signal.SIGTERM)
+        process.send_signal(signal.SIGTERM)  # Python would handle SIGHUP first, the lower number
         assert process.stdout.read() == b"closing\nclosed\n"
         assert process.wait(PATIENCE_SECONDS) == -signal.SIGTERM
 
@@ -135,6 +139,6 @@ with ending_in_order():
 print(*(int(signal.getsignal(each)) for each in (signal.SIGTERM, signal.SIGHUP)))
 """
     done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, check=True, timeout=20
+        [sys.executable, "-c", script], capture_output=True, check=True, timeout=PATIENCE_SECONDS
     )
     assert done.stdout == b"0 0\n"

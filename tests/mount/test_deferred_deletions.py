@@ -37,10 +37,36 @@ def test_many_are_put_together() -> None:
     for _ in range(1000):
         for key in _KEYS:
             deferred.schedule(key)
-    wait_until(lambda: disk.puts, SOON_SECONDS + 1)
+    wait_until(lambda: disk.puts)
     deferred.close()
     assert disk.puts == [set(_KEYS)]
     assert not [each for each in threading.enumerate() if each.name == "kafkafs-deletions"]
+
+
+class Closing:
+    """Stands for `_closing`: notes how long the thread would wait for it."""
+
+    def __init__(self, rounds: int) -> None:
+        self.waits: list[float] = []
+        self._rounds = rounds
+
+    def wait(self, seconds: float) -> bool:
+        self.waits.append(seconds)
+        return len(self.waits) > self._rounds
+
+    def set(self) -> None:
+        pass
+
+
+def test_they_are_put_within_a_second_and_again_every_second() -> None:
+    disk = Disk()
+    deferred = DeferredDeletions(disk.put)
+    deferred._closing = closing = Closing(3)  # type: ignore[assignment]
+    disk.error = OSError(errno.ENOSPC, "No space left on device")
+    deferred.schedule(_KEYS[0])
+    wait_until(lambda: len(closing.waits) == 4)
+    assert closing.waits == [SOON_SECONDS, *[AGAIN_SECONDS] * 3]
+    assert SOON_SECONDS < 1 == AGAIN_SECONDS
 
 
 def test_now_is_for_those_that_are_asked_for() -> None:
@@ -67,7 +93,7 @@ def test_what_fails_is_told_and_tried_again(caplog: pytest.LogCaptureFixture) ->
             deferred.write_now({_KEYS[0]})
     assert len(caplog.records) == 1
     disk.error = None
-    wait_until(lambda: disk.puts, AGAIN_SECONDS + 1)
+    wait_until(lambda: disk.puts)
     assert disk.puts == [{_KEYS[0]}]
     assert deferred.problem == ""
     deferred.close()

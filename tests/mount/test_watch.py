@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from pathlib import Path
+from typing import TypeVar
 
 import pyfuse3
 import pytest
 import trio
+import trio.testing
 
 from kafkafs.mount.fuse import watch
 from kafkafs.mount.fuse.watch import Watch
 from kafkafs.mount.node import Node
 from kafkafs.mount.nodes.member import Member, member_inode
-from kafkafs.mount.partition import MountedPartition
+from kafkafs.mount.partition import FRESH_SECONDS, MountedPartition
 from kafkafs.mount.tree import Tree
+from kafkafs.mount.vfs.timeouts import BRIEFLY
 from kafkafs.storage.log_dirs.engine import Engine
 from tests.mounted.live import LiveLog
+
+T = TypeVar("T")
 
 
 class Kernel:
@@ -33,14 +37,15 @@ class Kernel:
 
 @pytest.fixture
 def kernel(monkeypatch: pytest.MonkeyPatch) -> Kernel:
-    monkeypatch.setattr(watch, "FOLLOWED_SECONDS", 0.001)
-    monkeypatch.setattr(watch, "OTHERS_SECONDS", 0.002)
+    """Also makes the watch work in the event loop instead of in threads, so that its clock, which
+    `run` sets, advances only while everything waits."""
+    monkeypatch.setattr(trio.to_thread, "run_sync", in_loop)
     return Kernel(monkeypatch)
 
 
-@pytest.fixture
-def live(tmp_path: Path) -> LiveLog:
-    return LiveLog(tmp_path / "logs")
+async def in_loop(work: Callable[..., T], *arguments: object) -> T:
+    await trio.lowlevel.checkpoint()
+    return work(*arguments)
 
 
 @pytest.fixture
@@ -60,7 +65,8 @@ def names(partition: MountedPartition) -> list[tuple[int, bytes]]:
 def run(
     tree: Tree, steps: Callable[[Watch], Awaitable[None]], open_nodes: tuple[Node, ...] = ()
 ) -> None:
-    """Runs a watch during `steps`, for at most ten seconds."""
+    """Runs a watch during `steps`, which take at most ten seconds of its clock. That clock advances
+    only while everything waits, however busy the machine is."""
 
     async def main() -> None:
         watching = Watch(tree.catalog, lambda: open_nodes)
@@ -70,7 +76,7 @@ def run(
                 await steps(watching)
                 nursery.cancel_scope.cancel()
 
-    trio.run(main)
+    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
 
 
 async def until(condition: Callable[[], object]) -> None:
@@ -153,7 +159,7 @@ def test_a_partition_that_nobody_visits_is_left(
         monkeypatch.setattr(watch, "VISIT_SECONDS", 0.0)
         await until(lambda: len(kernel.forgotten) == 2)
         live.delete_before(2)
-        await trio.sleep(0.02)  # several rounds
+        await trio.sleep(5 * watch.OTHERS_SECONDS)  # several rounds
         assert len(kernel.forgotten) == 2
         monkeypatch.setattr(watch, "VISIT_SECONDS", 30.0)
         tree.resolve("t/0/offset/2")
@@ -161,6 +167,64 @@ def test_a_partition_that_nobody_visits_is_left(
 
     run(tree, steps)
     assert kernel.forgotten == 2 * names(partition)
+
+
+#: Moments of a change, in seconds after the start of the watch.
+MOMENTS = [0.0, 0.05, 0.39, 0.41, 0.77, 1.3]
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_a_change_wakes_within_a_second(
+    live: LiveLog, tree: Tree, kernel: Kernel, moment: float
+) -> None:
+    partition = partition_of(tree)
+    tree.resolve("t/0/offset/0")
+
+    async def steps(watching: Watch) -> None:
+        await watching.next_change(partition).wait()  # the first check
+        await trio.sleep(moment)
+        for number in range(5):
+            change = watching.next_change(partition)
+            live.append()
+            appended_at = trio.current_time()
+            await change.wait()
+            assert trio.current_time() - appended_at < 1
+            await trio.sleep(number * watch.OTHERS_SECONDS / 3)
+
+    run(tree, steps)
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+@pytest.mark.parametrize("kind", ["retention", "compaction", "deletion"])
+def test_what_is_lost_is_forgotten_within_a_second(
+    live: LiveLog, tree: Tree, kernel: Kernel, kind: str, moment: float
+) -> None:
+    """The kernel may find it for BRIEFLY afterwards, where it is not notified."""
+    lose = {
+        "retention": lambda: live.delete_before(2),
+        "compaction": lambda: live.replace(0, [1]),
+        "deletion": live.delete,
+    }
+    partition = partition_of(tree)
+    tree.resolve("t/0/offset/0")
+
+    async def steps(watching: Watch) -> None:
+        await trio.sleep(moment + 2 * watch.OTHERS_SECONDS)
+        kernel.forgotten.clear()
+        lose[kind]()
+        lost_at = trio.current_time()
+        await until(lambda: len(kernel.forgotten) == 2)
+        assert trio.current_time() - lost_at + BRIEFLY < 1
+
+    run(tree, steps)
+    assert kernel.forgotten == names(partition)
+
+
+@pytest.mark.parametrize("path", ["t", "t/0", "t/0/offset", "t/0/range/0-1"])
+def test_other_names_are_not_cached_for_a_second(tree: Tree, path: str) -> None:
+    attributes = tree.resolve(path).attributes()
+    assert attributes.entry_timeout <= BRIEFLY
+    assert BRIEFLY + FRESH_SECONDS < 1
 
 
 def test_the_end_wakes_everybody(tree: Tree, kernel: Kernel) -> None:

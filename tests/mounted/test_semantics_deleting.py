@@ -362,7 +362,7 @@ def test_open_files(data: Path, partition: Path) -> None:
     sizes = [os.fstat(fd).st_size for fd in opened]
     os.unlink(partition / "offset/70")
     wait_until(lambda: segments(data) == [60, 80])
-    time.sleep(1.1)  # longer than the kernel caches anything
+    time.sleep(1.1)  # longer than the kernel caches anything, so that it asks the daemon
     assert finds(*(partition / name for name in names)) == [False, False, False, True]
     assert [os.fstat(fd).st_size for fd in opened] == sizes
     for fd, data_then in zip(opened, expected, strict=True):

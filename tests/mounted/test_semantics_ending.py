@@ -22,7 +22,7 @@ from kafkafs.storage.format.records.columns import Damage
 from kafkafs.storage.format.records.record_columns import RecordColumns
 from kafkafs.storage.log_dirs.engine import Engine
 from kafkafs.storage.log_manager import LogManager
-from tests.mounted.conversing import conversation
+from tests.mounted.conversing import ask, conversation
 from tests.mounted.mounting import ROOT, Mount, clear, errno_of, start, waiting_for
 from tests.mounted.promises import promise
 from tests.mounted.test_semantics_control import SLOWLY, slow_to_clean
@@ -217,7 +217,7 @@ def test_ending_in_the_midst(tmp_path: Path, begin: Callable[..., Mount]) -> Non
     # There is no daemon to close it.
     with suppress(OSError), conversation(mount.point) as handle:
         handle.write("compact keys force\nexpire\n")
-        time.sleep(0.5)
+        wait_until(lambda: list((data / "keys-0").glob("*.cleaned")))
         mount.daemon.send_signal(signal.SIGTERM)
         assert mount.daemon.wait(PATIENCE_SECONDS) == 0
     assert (data / CLEAN).exists()
@@ -351,7 +351,12 @@ def test_idle(tmp_path: Path, begin: Callable[..., Mount]) -> None:
         for writer in engine.writers().values():
             writer.append_records(RecordColumns.from_values([b"value"], [b"key"]))
     mount = begin(data, **{"log.initial.task.delay.ms": "1000"})
-    time.sleep(3)
+    soon_ms = (time.time() + 5) * 1000
+    first = [row for row in ask(mount.point, "status") if (row["nextRun"] or soon_ms) < soon_ms]
+    due = {row["task"] for row in first}
+    wait_until(
+        lambda: all(row["runs"] for row in ask(mount.point, "status") if row["task"] in due)
+    )
     before, began = mount.cpu_seconds(), time.monotonic()
     time.sleep(_IDLE)
     used = (mount.cpu_seconds() - before) / (time.monotonic() - began)

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -25,6 +24,8 @@ from tests import answers
 from tests.building import BatchFields, build_batch
 from tests.logs import write_log_dir, write_partition
 from tests.readme import ROOT
+from tests.spark.cluster import JOB_SECONDS
+from tests.waiting import wait_until
 
 Corpus = Callable[[str], Path]
 
@@ -181,11 +182,11 @@ def test_a_driver_that_is_killed(spark: SparkSession, tmp_path: Path) -> None:
         start_new_session=True,
     )
     try:
-        deadline = time.monotonic() + 200
-        while len(list(output.glob("_kafkafs/unit-*"))) < 2:
-            assert started.poll() is None
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
+        wait_until(
+            lambda: len(list(output.glob("_kafkafs/unit-*"))) >= 2 or started.poll() is not None,
+            seconds=JOB_SECONDS,
+        )
+        assert started.poll() is None
     finally:
         os.killpg(started.pid, signal.SIGKILL)
         started.wait()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from kafkafs.storage.io.disk import OpenFile
 from tests import answers
 from tests.building import BatchFields, build_batch
 from tests.logs import TopicSettings, write_log_dir, write_partition
+from tests.spark.expected import rows_of_kafka
 
 Corpus = Callable[[str], Path]
 
@@ -77,25 +78,6 @@ class Read:
         batches = [b for each in self.plan() for b in self.reading.losses(each, LOSSES)]
         found: list[dict[str, object]] = pa.Table.from_batches(batches, LOSSES).to_pylist()
         return found
-
-
-def rows_of_kafka(corpus: str, isolation: str) -> Iterator[dict[str, object]]:
-    """Yields rows of the topics that are read by default."""
-    for topic, partition in answers.partitions_with_records(corpus):
-        if topic.startswith("__"):
-            continue
-        for expected in answers.records(corpus, topic, partition, isolation):
-            headers = [{"key": name, "value": value} for name, value in expected.headers]
-            yield {
-                "key": expected.key,
-                "value": expected.value,
-                "topic": topic,
-                "partition": partition,
-                "offset": expected.offset,
-                "timestamp": None if expected.timestamp == -1 else expected.timestamp * 1000,
-                "timestampType": TYPES[expected.timestamp_type],
-                "headers": headers or None,
-            }
 
 
 @pytest.mark.parametrize("isolation", [answers.READ_COMMITTED, answers.READ_UNCOMMITTED])

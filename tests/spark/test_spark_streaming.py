@@ -24,7 +24,9 @@ import kafkafs
 from kafkafs import WritableLogDirectories
 from tests import answers
 from tests.readme import ROOT
+from tests.spark.cluster import JOB_SECONDS
 from tests.spark.expected import rows_of_kafka
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.spark
 
@@ -193,11 +195,11 @@ def test_a_killed_driver_and_another_one_read_everything_once(
             start_new_session=True,
         )
         try:
-            give_up = time.monotonic() + 200
-            while len(list(done.glob("[0-9]*"))) < 3:
-                assert driver.poll() is None
-                assert time.monotonic() < give_up
-                time.sleep(0.05)
+            wait_until(
+                lambda: len(list(done.glob("[0-9]*"))) >= 3 or driver.poll() is not None,
+                seconds=JOB_SECONDS,
+            )
+            assert driver.poll() is None
         finally:
             os.killpg(driver.pid, signal.SIGKILL)
             driver.wait()
