@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import cycle
 
 import pytest
@@ -16,6 +16,7 @@ from kafkafs.mount.streams.reported import Reported
 from kafkafs.mount.streams.streams import StreamHandle, StreamPiece
 from kafkafs.mount.vfs.errnos import DamageAhead, Outgrown, PastEnd
 from kafkafs.storage.errors import CorruptError
+from tests.threads import running
 
 Part = bytes | CorruptError
 
@@ -207,12 +208,10 @@ def test_reading_while_another_thread_stays_ahead() -> None:
     whole = b"".join(part for part in parts if isinstance(part, bytes))
     with small(1000):
         handle = handle_of(ListSource(parts))
-        thread = threading.Thread(target=handle.keep_ahead, args=(lambda: None,))
-        thread.start()
-        assert read_through(handle, 1234) == whole
-        assert bytes(handle.read(70_000, 70)) == whole[70_000:70_070]
-        handle.close()
-        thread.join()
+        with running(partial(handle.keep_ahead, lambda: None)):
+            assert read_through(handle, 1234) == whole
+            assert bytes(handle.read(70_000, 70)) == whole[70_000:70_070]
+            handle.close()
 
 
 @dataclass

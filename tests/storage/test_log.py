@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -24,6 +23,7 @@ from kafkafs.storage.segment.walk import walk_headers
 from tests.building import BatchFields, build_batch
 from tests.logs import TopicSettings, write_partition
 from tests.reading import find, open_log, open_view, read, scan
+from tests.threads import repeating
 
 
 def batch(base: int, count: int = 2, value: bytes = b"") -> bytes:
@@ -482,29 +482,15 @@ def test_files_that_may_not_be_read_and_need_not_be(
 
 def test_many_threads_read_one_view_and_look_for_new_ones(directory: Path) -> None:
     log = open_log(directory, limits=ReadLimits(open_files=2, cache_bytes=1000))
-    failures: list[BaseException] = []
-    done = threading.Event()
 
-    def reader() -> None:
-        try:
-            while not done.is_set():
-                view = log.view()
-                assert offsets(view) == list(range(view.end_offset))
-                for offset in range(0, view.end_offset, 7):
-                    found = view.find(offset)
-                    assert found.value == b"%04d" % offset
-                assert view.offset_for_time(110) == 10
-        except BaseException as error:  # reported by the test's own thread
-            failures.append(error)
-            raise
+    def look() -> None:
+        view = log.view()
+        assert offsets(view) == list(range(view.end_offset))
+        for offset in range(0, view.end_offset, 7):
+            assert view.find(offset).value == b"%04d" % offset
+        assert view.offset_for_time(110) == 10
 
-    threads = [threading.Thread(target=reader) for _ in range(6)]
-    for thread in threads:
-        thread.start()
-    for base in range(20, 220, 2):
-        append(directory, 16, batch(base))
-    done.set()
-    for thread in threads:
-        thread.join()
-    assert not failures
+    with repeating(*[look] * 6):
+        for base in range(20, 220, 2):
+            append(directory, 16, batch(base))
     assert log.view().end_offset == 220

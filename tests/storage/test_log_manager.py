@@ -45,7 +45,7 @@ from tests import answers
 from tests.faults import FailingCalls
 from tests.logs import write_log_dir
 from tests.reading import read
-from tests.threads import in_threads, repeating
+from tests.threads import in_threads, repeating, running
 from tests.waiting import PATIENCE_SECONDS, wait_until
 
 NOW = 1_700_000_000_000
@@ -475,12 +475,10 @@ def test_deleting_an_unchanged_topic_races_with_appends(engine: LogManager) -> N
                     columns = RecordColumns.from_values([b"x"])
                     taken.append(writer.append_records(columns).last_offset)
 
-        thread = threading.Thread(target=append_until_refused)
-        thread.start()
-        end = writer.end_offset
-        while not engine.delete_unchanged_topic("raced", {0: end}):
+        with running(append_until_refused):
             end = writer.end_offset
-        thread.join()
+            while not engine.delete_unchanged_topic("raced", {0: end}):
+                end = writer.end_offset
         assert len(taken) == end
 
 
