@@ -30,8 +30,8 @@ def compacted(engine: Engine, topic: str, partition: int, now_ms: int | None) ->
     """Does the work of `Partition.compacted`. Raises UnknownPartition."""
 
     def look() -> Compacted:
-        question = _ask(engine, (topic, partition), now_ms).pinned()
-        return Compacted(CompactedView(question, preview(question)))
+        request = _ask(engine, (topic, partition), now_ms).pinned()
+        return Compacted(CompactedView(request, preview(request)))
 
     try:
         return retry_if_gone(look)

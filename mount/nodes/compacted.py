@@ -208,7 +208,7 @@ class CompactedFile(File):
         # without a preview yet gets one when it is read; until then its key is unique.
         state: object = object()
         if left is not None:
-            now_ms = left.question.now_ms if is_summary else 0
+            now_ms = left.request.now_ms if is_summary else 0
             state = id(left.preview), left.start_offset, now_ms
         key = (self.partition, self.member, seen.losses, self.partition.bound(seen.view), state)
 

@@ -102,7 +102,7 @@ class Previews:
         """Returns the long-running part of `of`; None if `of` was called a moment ago. Costs
         nothing."""
         fresh, seen = self._at_hand(partition, in_full), partition.last_seen
-        if fresh is not None and seen is not None and fresh.question.whole is seen.view:
+        if fresh is not None and seen is not None and fresh.request.whole is seen.view:
             return None
         return Pending(
             (partition, in_full),
@@ -137,7 +137,7 @@ class Previews:
     def _cached(self, partition: MountedPartition, in_full: bool) -> CompactedView | None:
         """Returns a cached, still valid result. Raises CorruptError if damage is known."""
         fresh = self._at_hand(partition, in_full)
-        if fresh is not None and fresh.question.whole is partition.view():
+        if fresh is not None and fresh.request.whole is partition.view():
             return fresh
         request = self._request(partition)
         known = self._remembered(partition, request)

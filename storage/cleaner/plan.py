@@ -18,7 +18,7 @@ from typing import Protocol, TypeVar
 
 from ..config.kafka import UNLIMITED, TopicConfig
 from ..format.layout import MAX_INT32, NO_TIMESTAMP
-from ..log.delete.retention import ViewSegment
+from ..log.delete.retention import RetainableSegment, ViewSegment
 from ..log.read.lookup import header_at
 from ..log.read.view import View
 from ..log.state.producer_state import ProducerStateEntry
@@ -52,20 +52,10 @@ class Groupable(Protocol):
     def time_index_bytes(self) -> int: ...
 
 
-class CleanableSegment(Protocol):
-    """What planning needs of a segment.
+class CleanableSegment(RetainableSegment, Protocol):
+    """What planning needs of a segment. `first_timestamp`: that of its first batch in ms, -1 if it
+    has none."""
 
-    `size` is that of its `.log` in bytes; `largest_timestamp` the largest of its batches'
-    timestamps in ms or, if none has one, the mtime of the `.log`; `first_timestamp` that of its
-    first batch, -1 if it has none.
-    """
-
-    @property
-    def base_offset(self) -> int: ...
-    @property
-    def size(self) -> int: ...
-    @property
-    def largest_timestamp(self) -> int: ...
     @property
     def first_timestamp(self) -> int: ...
 

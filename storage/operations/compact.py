@@ -299,13 +299,13 @@ def _passes(
 def _previewed(
     engine: Engine, key: TopicPartition, request: Compact, on_progress: OnProgress
 ) -> _Result:
-    question = preview_request(engine, key, request.now_ms(engine))
-    planned, view = question.planned, question.view
+    to_preview = preview_request(engine, key, request.now_ms(engine))
+    planned, view = to_preview.planned, to_preview.view
     if not is_due(planned, request.force):
         # Nothing will be cleaned; only retention remains.
         nothing = replace(planned, first_uncleanable=planned.first_dirty)
-        question = replace(question, planned=nothing)
-    compacted = CompactedView(question, preview(question, on_progress))
+        to_preview = replace(to_preview, planned=nothing)
+    compacted = CompactedView(to_preview, preview(to_preview, on_progress))
     summary = compacted.summary()
     before, after = (
         Sizes(*(summary[name][when] for name in ("segments", "records", "bytes")))
@@ -363,27 +363,27 @@ def retained_keys(
 def _retained_keys(
     engine: Engine, key: TopicPartition, now_ms: int, on_progress: OnProgress
 ) -> Iterator[KeptKey]:
-    question = retry_if_gone(lambda: preview_request(engine, key, now_ms).pinned())
-    compacted = CompactedView(question, preview(question, on_progress, in_full=False))
-    bounds = _bounds_above(question.view, question.planned)
-    newest = engine.latest.newest(question.view)
+    to_preview = retry_if_gone(lambda: preview_request(engine, key, now_ms).pinned())
+    compacted = CompactedView(to_preview, preview(to_preview, on_progress, in_full=False))
+    bounds = _bounds_above(to_preview.view, to_preview.planned)
+    newest = engine.latest.newest(to_preview.view)
     for part in compacted.scan():
         if isinstance(part, Damage):
             raise fresh(part.error)
         part = part.where(newest.mask(part.offsets))
         for row, offset in enumerate(part.offsets.tolist()):
-            at = question.view.segments.floor_index(offset)
-            bound = bounds.get(question.view.segments[at].base_offset)
+            at = to_preview.view.segments.floor_index(offset)
+            bound = bounds.get(to_preview.view.segments[at].base_offset)
             if bound is not None:
                 why, until = bound, -1
             elif part.spans[row, VALUE_SIZE] < 0:
-                why, until = TOMBSTONE, _until(part, row, question)
+                why, until = TOMBSTONE, _until(part, row, to_preview)
             else:
                 why, until = NEWEST, -1
             yield KeptKey(part.key(row) or b"", offset, why, until)
 
 
-def _until(part: Columns, row: int, question: PreviewRequest) -> int:
+def _until(part: Columns, row: int, to_preview: PreviewRequest) -> int:
     """Returns when a tombstone may be discarded: at its batch's delete horizon, which the next pass
     sets if there is none. Tombstones before magic 2 have none."""
     batch = part.batch_of(row)
@@ -391,7 +391,7 @@ def _until(part: Columns, row: int, question: PreviewRequest) -> int:
         return -1
     if batch.attributes & DELETE_HORIZON_MASK:
         return batch.base_timestamp
-    return question.now_ms + question.config.delete_retention_ms
+    return to_preview.now_ms + to_preview.config.delete_retention_ms
 
 
 def preview_request(engine: Engine, key: TopicPartition, now_ms: int) -> PreviewRequest:

@@ -247,7 +247,7 @@ from kafkafs.mount.session.session import mount
 from kafkafs.mount.streams import previews
 from kafkafs.storage.log_dirs.engine import Engine
 
-def held_back(question, told, check, preview=previews.preview, **how):
+def held_back(request, told, check, preview=previews.preview, **how):
     steps = itertools.count()
     def tell(done, total):
         told(done, total)
@@ -255,7 +255,7 @@ def held_back(question, told, check, preview=previews.preview, **how):
         while int(Path(sys.argv[3]).read_text()) <= step:
             check()
             time.sleep(0.01)
-    return preview(question, tell, check, **how)
+    return preview(request, tell, check, **how)
 
 previews.preview = held_back
 mount([sys.argv[1]], sys.argv[2], parse_options(""), foreground=True, make_engine=Engine)

@@ -158,7 +158,7 @@ class Compaction:
         """Runs a preview, and then a pass over everything that can be cleaned."""
         candidate = self.candidate()
         before = offsets(self.view())
-        foretold = preview(self.question(candidate), in_full=self.chance.random() < 0.5)
+        foretold = preview(self.request(candidate), in_full=self.chance.random() < 0.5)
         self.run_pass(candidate, ALL_KEYS)
         assert np.array_equal(before[foretold.mask(before)], offsets(self.view()))
         self.check()
@@ -188,7 +188,7 @@ class Compaction:
         assert candidate is not None
         return candidate
 
-    def question(self, candidate: CleaningCandidate) -> PreviewRequest:
+    def request(self, candidate: CleaningCandidate) -> PreviewRequest:
         checkpoint = candidate.log_dir.checkpoints.cleaner_offset(candidate.key)
         config, broker = self.writer.config, self.engine.broker_config
         return PreviewRequest.of(self.view(), config, broker, checkpoint, self.clock.now_ms())

@@ -41,14 +41,14 @@ SMALL = TopicSettings(segment_bytes=400)
 
 def of_corpus(engine: Engine, topic: str, now_ms: int) -> CompactedView:
     checkpoint = engine.partition_dir(topic, 0).log_dir.cleaner_offsets.get((topic, 0))
-    question = PreviewRequest.of(
+    request = PreviewRequest.of(
         engine.log(topic, 0).view(),
         engine.topic_config(topic).config,
         broker_config(engine.configs),
         checkpoint,
         now_ms,
     )
-    return CompactedView(question, preview(question))
+    return CompactedView(request, preview(request))
 
 
 def records(view: View | CompactedView, isolation: Isolation) -> list[Plain]:
@@ -88,7 +88,7 @@ def test_who_ends_a_pass_leaves_no_thread_behind(
         for base in range(40)
     ]
     write_partition(tmp_path / "t-0", made, TopicSettings(segment_bytes=4000))
-    question = PreviewRequest.of(
+    request = PreviewRequest.of(
         open_view(tmp_path / "t-0"), TopicConfig(), BrokerConfig(), None, NOW + 10**9
     )
 
@@ -100,7 +100,7 @@ def test_who_ends_a_pass_leaves_no_thread_behind(
             raise CleaningAborted("enough")
 
     with pytest.raises(CleaningAborted) as raised:
-        preview(question, check=check)
+        preview(request, check=check)
     assert raised.traceback  # which keeps all frames of the pass alive
     assert not helpers()
 
@@ -158,8 +158,8 @@ def write(directory: Path, keys: Sequence[bytes | None]) -> View:
 def compacted(
     view: View, config: TopicConfig = COMPACT, *, in_full: bool = True, **broker: Any
 ) -> CompactedView:
-    question = PreviewRequest.of(view, config, replace(BrokerConfig(), **broker), None, NOW)
-    return CompactedView(question, preview(question, in_full=in_full))
+    request = PreviewRequest.of(view, config, replace(BrokerConfig(), **broker), None, NOW)
+    return CompactedView(request, preview(request, in_full=in_full))
 
 
 @given(
@@ -220,13 +220,13 @@ def test_what_stays_is_known_before_what_goes(
     ]
     directory = tmp_path_factory.mktemp("log") / "t-0"
     write_partition(directory, batches, SMALL)
-    question = PreviewRequest.of(open_view(directory), COMPACT, BrokerConfig(), None, NOW)
-    whole = CompactedView(question, preview(question))
-    short = CompactedView(question, preview(question, in_full=False))
+    request = PreviewRequest.of(open_view(directory), COMPACT, BrokerConfig(), None, NOW)
+    whole = CompactedView(request, preview(request))
+    short = CompactedView(request, preview(request, in_full=False))
     assert (short.preview.totals is None) == bool(short.preview.end_offset)
     assert records(short, Isolation.READ_COMMITTED) == records(whole, Isolation.READ_COMMITTED)
     if short.preview.totals is None:
-        again = CompactedView(question, completed(short.preview, question))
+        again = CompactedView(request, completed(short.preview, request))
         assert again.totals == whole.totals
         assert again.summary() == whole.summary()
         assert records(again, Isolation.READ_COMMITTED) == records(whole, Isolation.READ_COMMITTED)
@@ -238,10 +238,10 @@ class TestWhereAllMustBeLookedAt:
     def check(self, view: View, config: TopicConfig = COMPACT, **about: Any) -> None:
         checkpoint = about.pop("checkpoint", None)
         broker = replace(BrokerConfig(), **about)
-        question = PreviewRequest.of(view, config, broker, checkpoint, NOW)
-        found = preview(question, in_full=False)
+        request = PreviewRequest.of(view, config, broker, checkpoint, NOW)
+        found = preview(request, in_full=False)
         assert found.end_offset
-        assert found.totals == preview(question).totals
+        assert found.totals == preview(request).totals
 
     def write(self, directory: Path, **fields: Any) -> View:
         records = [SimpleRecord(NOW - 1000, b"key", bytes(300))]
@@ -251,10 +251,10 @@ class TestWhereAllMustBeLookedAt:
         return open_view(directory)
 
     def test_the_plainest_log_is_not_such(self, tmp_path: Path) -> None:
-        question = PreviewRequest.of(
+        request = PreviewRequest.of(
             self.write(tmp_path / "t-0"), COMPACT, BrokerConfig(), None, NOW
         )
-        assert preview(question, in_full=False).totals is None
+        assert preview(request, in_full=False).totals is None
 
     def test_markers(self, tmp_path: Path) -> None:
         self.check(self.write(tmp_path / "t-0", is_control=True, is_transactional=True))
@@ -346,30 +346,30 @@ class TestWhatStillHolds:
     def live(self, tmp_path: Path) -> LiveLog:
         return LiveLog(tmp_path / "logs")
 
-    def question(self, live: LiveLog, now_ms: int = NOW) -> PreviewRequest:
+    def request(self, live: LiveLog, now_ms: int = NOW) -> PreviewRequest:
         return PreviewRequest.of(open_view(live.partition), COMPACT, BrokerConfig(), None, now_ms)
 
     def test_growth_changes_nothing(self, live: LiveLog) -> None:
-        before = self.question(live)
+        before = self.request(live)
         found = preview(before)
         live.append(3)
-        after = self.question(live)
+        after = self.request(live)
         assert after.view is not before.view
         assert found.answers(after)
         shown = records(CompactedView(after, found), Isolation.READ_COMMITTED)
         assert [record.offset for record in shown] == list(range(live.end))
 
     def test_a_roll_does(self, live: LiveLog) -> None:
-        found = preview(self.question(live))
+        found = preview(self.request(live))
         live.append(2)
         live.roll()
         live.append(1)
-        assert not found.answers(self.question(live))
+        assert not found.answers(self.request(live))
 
     def test_a_cleaned_segment_does(self, live: LiveLog) -> None:
-        found = preview(self.question(live))
+        found = preview(self.request(live))
         live.replace(0, [1])
-        assert not found.answers(self.question(live))
+        assert not found.answers(self.request(live))
 
     def test_a_delete_horizon_that_passes_does(self, corpus: Callable[[str], Path]) -> None:
         engine = Engine(str(corpus("compact-before2")))
@@ -378,8 +378,8 @@ class TestWhatStillHolds:
         expires = found.totals.expires_at_ms
         assert expires is not None
         assert expires > now
-        assert found.preview.answers(replace(found.question, now_ms=expires - 1))
-        assert not found.preview.answers(replace(found.question, now_ms=expires))
+        assert found.preview.answers(replace(found.request, now_ms=expires - 1))
+        assert not found.preview.answers(replace(found.request, now_ms=expires))
 
 
 class TestDamage:

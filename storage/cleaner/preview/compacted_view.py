@@ -39,18 +39,18 @@ REASONS: Final = {
 
 @dataclass(frozen=True)
 class CompactedView:
-    """The result of the preview that answers `question`.
+    """The result of the preview that answers `request`.
 
     As in Kafka's cleaner, retention precedes compaction and also follows it, when it deletes
     segments as the passes would write them.
     """
 
-    question: PreviewRequest
+    request: PreviewRequest
     preview: Preview
 
     @property
     def view(self) -> View:
-        return self.question.view
+        return self.request.view
 
     @property
     def segments(self) -> Segments:
@@ -68,7 +68,7 @@ class CompactedView:
     def pinned(self) -> CompactedView:
         """Returns the same view with every `.log` held open for its lifetime, as `View.pin` does.
         Raises SegmentGone if a segment no longer exists."""
-        return CompactedView(self.question.pinned(), self.preview)
+        return CompactedView(self.request.pinned(), self.preview)
 
     @cached_property
     def start_offset(self) -> int:
@@ -146,7 +146,7 @@ class CompactedView:
         end = self.view.end_offset
         segments: list[RetainableSegment] = [*self.totals.groups, *self._left]
         log = retention.RetentionState(segments, self.view.start_offset, end, end)
-        return retention.plan(log, self.question.config, self.question.now_ms)
+        return retention.plan(log, self.request.config, self.request.now_ms)
 
     # -- the summary ----------------------------------------------------------------------------
 
@@ -154,12 +154,12 @@ class CompactedView:
         """Returns the content of `summary.json`; needs a full preview. Records are counted from the
         log start offset, including those of aborted and open transactions; bytes are those of the
         `.log` files."""
-        question, planned = self.question, self.question.planned
+        request, planned = self.request, self.request.planned
         return {
             "topic": self.view.topic,
             "partition": self.view.partition,
-            "at": question.now_ms,
-            "isCompacted": question.is_compacted,
+            "at": request.now_ms,
+            "isCompacted": request.is_compacted,
             **self._sizes(),
             "logStartOffset": self.start_offset,
             "firstDirtyOffset": planned.first_dirty,
@@ -168,7 +168,7 @@ class CompactedView:
             "dirtyRatio": round(planned.ratio, 4),
             "minCleanableDirtyRatio": planned.min_ratio,
             "overdueAt": planned.overdue_at_ms,
-            "isEligible": question.is_compacted and planned.is_eligible,
+            "isEligible": request.is_compacted and planned.is_eligible,
             "passes": self.totals.passes,
             "nextDeleteHorizon": self.totals.expires_at_ms,
         }
@@ -179,7 +179,7 @@ class CompactedView:
         of_groups = [group.records for group in groups]
         of_left = [records_in(segment.segment, self.view) for segment in left]
         gone = {reason: self.totals.gone[outcome] for reason, outcome in REASONS.items()}
-        whole = self.question.whole
+        whole = self.request.whole
         expired = whole.segments[: len(whole.segments) - len(self.view.segments)]
         gone["expired"] = sum([*of_groups, *of_left][:deleted])
         gone["expired"] += sum(records_in(segment, whole) for segment in expired)
@@ -200,8 +200,8 @@ class CompactedView:
     def _bound(self) -> str | None:
         """Returns why nothing from `firstUncleanableOffset` on is cleaned; None if the partition is
         empty."""
-        bounds = zip(self.view.segments, self.question.planned.bounds, strict=True)
-        end = self.question.planned.first_uncleanable
+        bounds = zip(self.view.segments, self.request.planned.bounds, strict=True)
+        end = self.request.planned.first_uncleanable
         return next((str(bound) for segment, bound in bounds if segment.base_offset >= end), None)
 
 
