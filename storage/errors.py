@@ -447,3 +447,15 @@ def _escape(char: str) -> str:
     if 0xDC80 <= code <= 0xDCFF:  # a byte that os.fsdecode could not decode
         return f"\\x{code - 0xDC00:02x}"
     return char.encode("unicode_escape").decode("ascii")
+
+
+def raise_first(failures: list[Error]) -> None:
+    """Raises the first of the failures, if there are any, and clears the list: its owner's frame is
+    in the traceback, so that they would form a reference cycle."""
+    if failures:
+        first = failures[0]
+        failures.clear()
+        try:
+            raise first
+        finally:
+            del first

@@ -38,6 +38,7 @@ from ..errors import (
     UnknownPartition,
     UnknownTopic,
     fresh,
+    raise_first,
 )
 from ..format.files.names import FileKind, FileState, TopicPartition, partition_dir, segment_file
 from ..format.layout import MAX_INT32, RECORD_BATCH_OVERHEAD
@@ -318,11 +319,7 @@ def _swap_in(ingests: Sequence[_PartitionIngest]) -> None:
             del left[0]
     finally:
         _abandon(left)
-    if failures:
-        try:
-            raise failures[0]
-        finally:
-            del failures  # else they and this frame would form a cycle
+    raise_first(failures)
 
 
 def _discard(ingests: Sequence[_PartitionIngest]) -> None:

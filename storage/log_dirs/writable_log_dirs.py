@@ -18,6 +18,7 @@ from ..errors import (
     UnknownPartition,
     fresh,
     printable,
+    raise_first,
 )
 from ..format.files.names import PartitionState, TopicPartition
 from ..io.durable import SyncFailed
@@ -177,11 +178,7 @@ class WritableLogDirs:
                     failures += _finish(log_dir, _failures(futures))
                 except (StorageError, OSError) as error:
                     failures.insert(0, error)  # worse than NotClosed
-        if failures:
-            try:
-                raise failures[0]
-            finally:
-                del failures  # else they and this frame would form a cycle
+        raise_first(failures)
 
     def _executor(self) -> ThreadPoolExecutor:
         return ThreadPoolExecutor(self._threads, thread_name_prefix="kafkafs-load")
@@ -207,11 +204,7 @@ def do_all(jobs: Iterator[Callable[[], object]]) -> None:
             job()
         except (StorageError, OSError) as error:
             failures.append(error)
-    if failures:
-        try:
-            raise failures[0]
-        finally:
-            del failures  # else they and this frame would form a cycle
+    raise_first(failures)
 
 
 def refuse_same_partitions(log_dirs: LogDirs) -> None:

@@ -30,6 +30,7 @@ from ..errors import (
     Refused,
     UnknownPartition,
     UnknownTopic,
+    raise_first,
 )
 from ..format.files.names import TopicPartition
 from ..format.layout import MAX_INT32
@@ -211,11 +212,7 @@ class TransactionalProducer:
                 failures.append(error)
             else:
                 del self._partitions[key]
-        if failures:
-            try:
-                raise failures[0]
-            finally:
-                del failures  # else they and this frame would form a cycle
+        raise_first(failures)
         self._finish()
 
     def _finish(self) -> None:
