@@ -21,15 +21,11 @@ from kafkafs.mount.vfs.errnos import Outgrown, PastEnd, Stale
 from kafkafs.storage.errors import CorruptError
 from kafkafs.storage.log.read.transactions import Isolation
 from kafkafs.storage.log_dirs.engine import Engine
+from tests.mount.nodes import node_of
 from tests.mounted.live import LiveLog, value
 from tests.waiting import wait_until
 
 STREAMS = ("values", "keys", "records.jsonl", "records.arrow")
-
-
-@pytest.fixture
-def live(tmp_path: Path) -> LiveLog:
-    return LiveLog(tmp_path / "live")
 
 
 def tree_of(directory: Path, isolation: Isolation = Isolation.READ_COMMITTED) -> Tree:
@@ -37,9 +33,7 @@ def tree_of(directory: Path, isolation: Isolation = Isolation.READ_COMMITTED) ->
 
 
 def stream(tree: Tree, path: str) -> StreamFile:
-    node = tree.resolve(path)
-    assert isinstance(node, StreamFile)
-    return node
+    return node_of(tree, path, StreamFile)
 
 
 def whole_of(handle: StreamHandle) -> bytes:
@@ -225,8 +219,7 @@ def test_what_compaction_would_leave_is_opened_while_a_cleaner_replaces_segments
 ) -> None:
     tree = tree_of(live.directory)
     path = "t/0/compacted/values"
-    listed = tree.resolve(path)
-    assert isinstance(listed, CompactedFile)
+    listed = node_of(tree, path, CompactedFile)
     tree.catalog.previews.of(listed.partition)
     file = listed.fixed()
     assert isinstance(file, CompactedStream)
@@ -310,8 +303,8 @@ def test_a_beginning_of_a_part(pieces: list[tuple[int, int]], data: st.DataObjec
 def test_speeds_are_learnt() -> None:
     speeds = sizes.Speeds()
     before = speeds.of("values")
-    speeds.learn("values", 1000, 1.0)  # too little to learn from
+    speeds.note("values", 1000, 1.0)  # too little to learn from
     assert speeds.of("values") == before
-    speeds.learn("values", 10 << 20, 1.0)
+    speeds.note("values", 10 << 20, 1.0)
     assert speeds.of("values") == 10 << 20
     assert speeds.of("keys") == before
