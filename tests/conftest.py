@@ -18,8 +18,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-#: Fixtures that take many seconds to set up: the tests that use one share it in one process.
-SHARED = ("broker", "built")
+#: Fixtures that take many seconds to set up, a running broker's client and the built wheel: the
+#: tests that use one share it in one process.
+SHARED = ("driver", "built")
 #: So many processes run the tests of Spark, each with its own session.
 SPARK_SESSIONS = 2
 #: A test with a longer timeout starts early, because it takes a large part of the whole run.
