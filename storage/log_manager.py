@@ -35,7 +35,8 @@ from .log.delete.deletions import Deletion
 from .log_dirs.background_tasks import BackgroundTasks
 from .log_dirs.engine import Engine
 from .log_dirs.lock_dirs import hold, identify, refuse_paths
-from .log_dirs.log_dir import LogDir, LogDirs, PartitionDir
+from .log_dirs.log_dir import LogDir, PartitionDir
+from .log_dirs.log_dirs import LogDirs
 from .log_dirs.log_opening import LogOpening, Recovered
 from .log_dirs.purging import FoundLeftover, find_leftovers, purge
 from .log_dirs.scheduler import Scheduler, TaskStatus

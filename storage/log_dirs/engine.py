@@ -28,7 +28,8 @@ from ..format.files.names import METADATA_TOPIC, TopicPartition
 from ..log.read.context import ReadContext, ReadLimits
 from ..log.read.log import Log
 from .cluster_metadata import ALL_BROKERS, ClusterMetadata, MetadataImage
-from .log_dir import LogDir, LogDirs, PartitionDir
+from .log_dir import LogDir, PartitionDir
+from .log_dirs import LogDirs
 
 #: How often to check whether open files were removed.
 CLOSE_REMOVED_SECONDS = 2.0

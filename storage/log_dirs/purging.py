@@ -22,7 +22,8 @@ from ..io.disk import DirFd
 from ..log.delete import leftovers
 from ..log.delete.leftovers import LeftoverKind
 from .engine import Engine
-from .log_dir import LogDirs, PartitionDir
+from .log_dir import PartitionDir
+from .log_dirs import LogDirs
 from .selection import Selection
 from .writable_log_dirs import WritableLogDirs, do_all
 

@@ -25,7 +25,8 @@ from ..io.durable import SyncFailed
 from ..log.append.writer import LogWriter
 from .deleted_topics import DeletedTopic, deleted_topics
 from .lock_dirs import LockedLogDir
-from .log_dir import LogDirs, PartitionDir
+from .log_dir import PartitionDir
+from .log_dirs import LogDirs
 from .writable_log_dir import WritableLogDir
 
 LogWork = Callable[[TopicPartition, LogWriter], object]

@@ -11,7 +11,8 @@ import pytest
 from kafkafs.storage.errors import CorruptError, LogDirError, UnknownPartition, UnknownTopic
 from kafkafs.storage.format.files.names import PartitionState
 from kafkafs.storage.io.disk import DirFd
-from kafkafs.storage.log_dirs.log_dir import LogDir, LogDirs
+from kafkafs.storage.log_dirs.log_dir import LogDir
+from kafkafs.storage.log_dirs.log_dirs import LogDirs
 from tests import answers
 
 META = "version=1\nnode.id=1\ncluster.id=c\n"
