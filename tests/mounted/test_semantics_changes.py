@@ -209,7 +209,7 @@ def test_a_replaced_segment(live: LiveLog, mount: Mounting) -> None:
         wait_until(lambda: shown.read_bytes() == live.log(2).read_bytes() != before)
         assert shown.stat().st_size == live.log(2).stat().st_size
     wait_until(
-        lambda: json.loads((where / "offset" / "3.json").read_text())["batch"]["position"] == 0, 1.0
+        lambda: json.loads((where / "offset" / "3.json").read_text())["batch"]["position"] == 0
     )
 
 

@@ -101,7 +101,7 @@ class Cluster:
         (self._directory / "conf").mkdir(parents=True)
         log = self._start_daemon("master", "--host", LOOPBACK, "--port", "0")
         address = r"Starting Spark master at (spark://\S+)"
-        self.master = _found(lambda: re.search(address, log.read_text()), log)[1]
+        self.master = _found(lambda: re.findall(address, log.read_text()), log)[0]
         for number in range(self._count):
             scratch = str(self._directory / f"work-{number}")
             limits = ("--cores", "1", "--memory", "640m")
