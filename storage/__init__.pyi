@@ -123,7 +123,6 @@ from .io.durable import TEMPORARY_SUFFIX as TEMPORARY_SUFFIX
 from .io.durable import WritableDirFd as WritableDirFd
 from .io.durable import WritableFile as WritableFile
 from .io.local_path import local_path as local_path
-from .io.lock import DirectoryLock as DirectoryLock
 from .io.lock import who_holds as who_holds
 from .io.retry import retry_if_gone as retry_if_gone
 from .lines.json_input import parse_json as parse_json
@@ -138,9 +137,6 @@ from .lines.text_input import parse_values as parse_values
 from .log.append.appending import LogAppendInfo as LogAppendInfo
 from .log.append.writer import LogWriter as LogWriter
 from .log.check.partition_listing import PartitionListing as PartitionListing
-from .log.check.reindexing import rebuild_aborts as rebuild_aborts
-from .log.check.reindexing import rebuild_indexes as rebuild_indexes
-from .log.check.reindexing import stale_indexes as stale_indexes
 from .log.check.replicas import FIRST as FIRST
 from .log.check.replicas import SECOND as SECOND
 from .log.check.replicas import Merging as Merging
@@ -179,7 +175,6 @@ from .log_dirs.purging import FoundLeftover as FoundLeftover
 from .log_dirs.selection import Selected as Selected
 from .log_dirs.selection import Selection as Selection
 from .log_manager import LogManager as LogManager
-from .segment.check.verify import SegmentFacts as SegmentFacts
 from .segment.check.verify_digest import SegmentDigest as SegmentDigest
 from .segment.check.verify_index import Finding as Finding
 from .segment.dump.dump import Dump as Dump

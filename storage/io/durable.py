@@ -126,11 +126,13 @@ class WritableDirFd(DirFd):
             fd = _calls.open(name, flags, _FILE_MODE, directory)
         return WritableFile(fd, path)
 
-    def write_atomically(self, name: str, data: bytes) -> None:
+    def write_atomically(self, name: str, data: bytes, *, concurrently: bool = False) -> None:
         """Replaces the content of `name` by `data`, durably: at every moment, including a power
         failure, the file is the old or the new one. Uses `NAME.tmp`, which remains if the call
-        fails."""
-        temporary = name + TEMPORARY_SUFFIX
+        fails. With `concurrently`, several calls may do so at the same time: each uses a temporary
+        file of its own, whose name begins with a dot."""
+        own = f".{name}.{os.getpid()}.{os.urandom(4).hex()}{TEMPORARY_SUFFIX}"
+        temporary = own if concurrently else name + TEMPORARY_SUFFIX
         file = self.create(temporary)
         file.write(0, data)
         file.sync()

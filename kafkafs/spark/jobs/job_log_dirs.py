@@ -8,12 +8,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from kafkafs.storage import (
-    TEMPORARY_SUFFIX,
     Engine,
     PartitionDir,
     Selected,
     Selection,
-    WritableDirFd,
     local_path,
 )
 
@@ -57,15 +55,3 @@ class JobLogDirs:
 @lru_cache(maxsize=4)
 def _engine(dirs: JobLogDirs) -> Engine:
     return Engine(dirs.log_dirs, dict(dirs.configs))
-
-
-def replace_file(directory: WritableDirFd, name: str, data: bytes) -> None:
-    """Replaces the content of the file with `data`, atomically and durably. Attempts of the same
-    task may run at the same time: each writes a temporary file of its own, whose name begins with a
-    dot."""
-    temporary = f".{name}.{os.getpid()}.{os.urandom(4).hex()}{TEMPORARY_SUFFIX}"
-    file = directory.create(temporary)
-    file.write(0, data)
-    file.sync()
-    directory.rename(temporary, name)
-    directory.sync()

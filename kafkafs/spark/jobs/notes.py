@@ -14,8 +14,6 @@ from typing import Any, Final
 from kafkafs.storage import DirFd, WritableDirFd
 from kafkafs.storage.errors import CorruptError, LogDirError, SegmentGone
 
-from .job_log_dirs import replace_file
-
 _MOST_BYTES: Final = 1 << 30
 JOB_NOTE: Final = "job.json"
 
@@ -81,7 +79,7 @@ class Notes:
         return read_note(self._directory(), name)
 
     def _write(self, name: str, value: Any) -> None:
-        replace_file(self._directory(), name, json.dumps(value).encode())
+        self._directory().write_atomically(name, json.dumps(value).encode(), concurrently=True)
 
 
 def unit_note(unit: str) -> str:
