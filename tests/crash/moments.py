@@ -13,11 +13,14 @@ import subprocess
 from functools import cache
 from pathlib import Path
 
+#: Whether every moment is taken.
+ALL = os.environ.get("KAFKAFS_CRASH_MOMENTS") == "all"
+
 
 def moments(count: int, every: int) -> range:
     """Returns every `every`-th of the moments 0 (before the first operation) to `count` (after the
     last)."""
-    if os.environ.get("KAFKAFS_CRASH_MOMENTS") == "all":
+    if ALL:
         return range(count + 1)
     return range(_commit() % every, count + 1, every)
 
