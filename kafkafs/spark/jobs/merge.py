@@ -36,9 +36,10 @@ from kafkafs.storage import (
     local_path,
 )
 from kafkafs.storage.errors import LogDirError
+from kafkafs.storage.operations.new_log_dir import Settled, SettleUnit
 
 from .job_log_dirs import JobLogDirs
-from .new_log_dir import NewLogDir, Settled
+from .new_log_dir import NewLogDir
 from .notes import Notes
 from .report import Report, Row
 from .tasks import OnProgress, run, silent
@@ -106,13 +107,13 @@ def merge(
     )
     units = [_unit(key, partitions) for key in sorted({*partitions[0], *partitions[1]})]
     for unit in units:
-        target.make_partition(partitions[unit.is_in][unit.key], without=(LEADER_EPOCH_FILE,))
+        target.make_partition(both_dirs[unit.is_in], unit.key, without=(LEADER_EPOCH_FILE,))
     work = partial(_merge, both_dirs, target, notes)
     done = run(spark, "merge", units, work, lambda unit: unit.size, on_progress)
     settled = [
-        Settled(unit.key, *result["settled"]) for unit, result in zip(units, done, strict=True)
+        Settled(*unit.key, *result["settled"]) for unit, result in zip(units, done, strict=True)
     ]
-    target.finish(settled, both_dirs[FIRST].engine().log_dirs.dirs[0], notes)
+    target.finish(settled, both_dirs[FIRST], notes)
     return _report(units, done, settled)
 
 
@@ -180,8 +181,8 @@ def _merge(
     parting = find_parting(first, second, is_compacted)
     merging = Merging(first, second, parting, is_compacted)
     result = _write(target, unit.key, merging, (first, second), parting)
-    settled = target.settle(both_dirs[unit.is_in], unit.key, unit.start_offset)
-    result["settled"] = [settled.start_offset, settled.end_offset, settled.segments, settled.size]
+    settled = target.settle(both_dirs[unit.is_in], SettleUnit(*unit.key, unit.start_offset))
+    result["settled"] = [settled.segments, settled.size, settled.start_offset, settled.end_offset]
     result["wrong"] = [*result["wrong"], *_findings(unit.key, merging, parting)]
     notes.put(name, result)
     return result
