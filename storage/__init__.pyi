@@ -129,15 +129,7 @@ from .lines.text_input import parse_keyed as parse_keyed
 from .lines.text_input import parse_values as parse_values
 from .log.append.appending import LogAppendInfo as LogAppendInfo
 from .log.append.writer import LogWriter as LogWriter
-from .log.check.partition_listing import PartitionListing as PartitionListing
 from .log.check.replicas import FIRST as FIRST
-from .log.check.replicas import SECOND as SECOND
-from .log.check.replicas import Merging as Merging
-from .log.check.replicas import Parting as Parting
-from .log.check.replicas import Replica as Replica
-from .log.check.replicas import Taken as Taken
-from .log.check.replicas import find_parting as find_parting
-from .log.check.sound import Lost as Lost
 from .log.delete.deletions import NEVER_MS as NEVER_MS
 from .log.delete.deletions import UNKNOWN_MS as UNKNOWN_MS
 from .log.delete.deletions import Deletion as Deletion

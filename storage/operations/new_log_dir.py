@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 from uuid import uuid4
 
 from ..config.kafka import broker_config
@@ -50,6 +50,16 @@ class Settled:
     @property
     def key(self) -> TopicPartition:
         return self.topic, self.partition
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "topic": self.topic,
+            "partition": self.partition,
+            "segments": self.segments,
+            "bytes": self.size,
+            "startOffset": self.start_offset,
+            "endOffset": self.end_offset,
+        }
 
 
 def make_partition(

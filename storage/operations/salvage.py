@@ -98,12 +98,7 @@ def salvaged_partition(settled: Settled, segments: Sequence[SalvagedSegment]) ->
     """Combines the results of a partition's segments to a row."""
     lost = [row for each in segments for row in each.lost]
     return {
-        "topic": settled.topic,
-        "partition": settled.partition,
-        "segments": settled.segments,
-        "bytes": settled.size,
-        "startOffset": settled.start_offset,
-        "endOffset": settled.end_offset,
+        **settled.as_json(),
         "batches": sum(each.batches for each in segments),
         "lostPlaces": len(lost),
         "lostBytes": sum(row["bytes"] for row in lost),
