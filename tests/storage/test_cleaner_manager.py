@@ -435,7 +435,8 @@ def test_appends_and_reads_go_on(engine: LogManager) -> None:
         assert all(newest.get(key, -1) >= offset for key, offset in before.items())
 
     def append_more() -> None:
-        append(engine, "a", 5)
+        if engine.writer("a", 0).end_offset < 800:  # a slow machine must not clean ever more
+            append(engine, "a", 5)
         time.sleep(0.005)
 
     with repeating(read_all, read_all, append_more):
