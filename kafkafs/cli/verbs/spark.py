@@ -5,6 +5,7 @@ This module has what they share: options, the session, progress and the summary.
 
 from __future__ import annotations
 
+import functools
 import importlib
 import os
 import shutil
@@ -12,6 +13,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -30,7 +32,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from kafkafs.spark.jobs.report import Report, Row
-    from kafkafs.spark.jobs.tasks import OnProgress
+    from kafkafs.storage import Selection
+
+    from ..support.words import Config
 
 # Maps each job to the module that defines it, as `command`; in the order of the help.
 JOBS: Final = {
@@ -59,9 +63,6 @@ _LIGHT: Final = {
 }
 _SHOWN: Final = 1000  # the most findings printed as text
 
-# A job to run in a session; it reports its progress.
-Job = Callable[["SparkSession", "OnProgress"], "Report"]
-
 
 class Jobs(click.Group):
     """Imports the requested job."""
@@ -87,20 +88,59 @@ def command() -> None:
     """
 
 
-def job_options(function: Function) -> Function:
-    """Adds `log_dirs`, `selection`, `configs`, `master` and `as_json`, which every job takes."""
+@dataclass(frozen=True, slots=True)
+class RunJob:
+    """Runs a job with the arguments that every job takes."""
+
+    log_dirs: tuple[str, ...]
+    selection: Selection
+    configs: tuple[Config, ...]
+    master: str | None
+    as_json: bool
+
+    def __call__(self, job: Callable[..., Report], *paths: object, **options: object) -> int:
+        """Runs the job in a new session, prints its report, and returns the exit code. `paths` and
+        `options` are the job's own."""
+        what = job.__name__.rstrip("_")
+        with (
+            session(f"kafkafs spark {what}", self.master) as spark,
+            output.bar(what) as on_progress,
+            _failing(),
+        ):
+            report = job(
+                spark,
+                self.log_dirs,
+                *paths,
+                topics=self.selection.names,
+                configs=dict(self.configs),
+                on_progress=on_progress,
+                **options,
+            )
+        lines = _json_lines(report) if self.as_json else _lines(report)
+        output.binary().writelines(lines)
+        return report.exit_code
+
+
+def job_options(function: Callable[..., int]) -> Callable[..., int]:
+    """Adds the arguments and options that every job takes, and passes them as `run`."""
+
+    @functools.wraps(function)
+    def with_job(**given: Any) -> int:
+        common = {each.name: given.pop(each.name) for each in fields(RunJob)}
+        return function(run=RunJob(**common), **given)
+
     for add in (
         json_option("the report as JSON objects, one per line; those of findings have `what`"),
         configs_option,
-        master_option,
+        _master_option,
         selection_argument,
         log_dirs_argument,
     ):
-        function = add(function)
-    return function
+        add(with_job)
+    return with_job
 
 
-def master_option(function: Function) -> Function:
+def _master_option(function: Function) -> Function:
     return click.option(
         "--master",
         metavar="URL",
@@ -128,19 +168,6 @@ def state_option(function: Function) -> Function:
         type=LocalPath(file_okay=False),
         help="Record progress in DIR, so that the same command resumes an interrupted job.",
     )(function)
-
-
-def run(what: str, master: str | None, as_json: bool, job: Job) -> int:
-    """Runs the job in a new session, prints its report, and returns the exit code."""
-    with (
-        session(f"kafkafs spark {what}", master) as spark,
-        output.bar(what) as on_progress,
-        _failing(),
-    ):
-        report = job(spark, on_progress)
-    lines = _json_lines(report) if as_json else _lines(report)
-    output.binary().writelines(lines)
-    return report.exit_code
 
 
 @contextmanager

@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
 
 from ..support.params import LocalPath
 from ..support.verb import Verb
-from ..support.words import Config
-from .spark import job_options, run
-
-if TYPE_CHECKING:
-    from kafkafs.storage import Selection
+from .spark import RunJob, job_options
 
 
 @click.command(
@@ -50,11 +44,7 @@ if TYPE_CHECKING:
     help="Build new segments in DIR, on the filesystem of LOG_DIRS (default: beside each).",
 )
 def command(
-    log_dirs: tuple[str, ...],
-    selection: Selection,
-    configs: tuple[Config, ...],
-    master: str | None,
-    as_json: bool,
+    run: RunJob,
     force: bool,
     split_bytes: int | None,
     staging: str | None,
@@ -68,18 +58,4 @@ def command(
     """
     from kafkafs.spark.jobs import compact
 
-    return run(
-        "compact",
-        master,
-        as_json,
-        lambda spark, report: compact(
-            spark,
-            log_dirs,
-            selection.names,
-            force=force,
-            split_bytes=split_bytes,
-            staging=staging,
-            configs=dict(configs),
-            on_progress=report,
-        ),
-    )
+    return run(compact, force=force, split_bytes=split_bytes, staging=staging)

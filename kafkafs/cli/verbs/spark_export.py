@@ -8,12 +8,10 @@ import click
 
 from ..support.params import ISOLATION_LEVELS
 from ..support.verb import Verb
-from ..support.words import Config
-from .spark import job_options, output_option, run
+from .spark import RunJob, job_options, output_option
 
 if TYPE_CHECKING:
     from kafkafs.spark.jobs.export_files import Format
-    from kafkafs.storage import Selection
 
 _FORMATS = ("parquet", "arrow", "jsonl")
 
@@ -49,11 +47,7 @@ _FORMATS = ("parquet", "arrow", "jsonl")
 @click.option("--permissive", is_flag=True, help="Skip only damaged records, and report them.")
 @job_options
 def command(
-    log_dirs: tuple[str, ...],
-    selection: Selection,
-    configs: tuple[Config, ...],
-    master: str | None,
-    as_json: bool,
+    run: RunJob,
     output: str,
     file_format: Format,
     isolation: str,
@@ -69,19 +63,4 @@ def command(
     """
     from kafkafs.spark.jobs import export
 
-    return run(
-        "export",
-        master,
-        as_json,
-        lambda spark, report: export(
-            spark,
-            log_dirs,
-            output,
-            selection.names,
-            format=file_format,
-            isolation=isolation,
-            permissive=permissive,
-            configs=dict(configs),
-            on_progress=report,
-        ),
-    )
+    return run(export, output, format=file_format, isolation=isolation, permissive=permissive)

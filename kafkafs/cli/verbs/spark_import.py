@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
 
 from ..support.params import LocalPath
 from ..support.verb import Verb
-from ..support.words import Config
-from .spark import job_options, run
-
-if TYPE_CHECKING:
-    from kafkafs.storage import Selection
+from .spark import RunJob, job_options
 
 
 @click.command(
@@ -42,11 +36,7 @@ if TYPE_CHECKING:
 )
 @job_options
 def command(
-    log_dirs: tuple[str, ...],
-    selection: Selection,
-    configs: tuple[Config, ...],
-    master: str | None,
-    as_json: bool,
+    run: RunJob,
     source: str,
     unregistered: bool,
 ) -> int:
@@ -59,17 +49,4 @@ def command(
     """
     from kafkafs.spark.jobs import import_
 
-    return run(
-        "import",
-        master,
-        as_json,
-        lambda spark, report: import_(
-            spark,
-            log_dirs,
-            source,
-            selection.names,
-            unregistered=unregistered,
-            configs=dict(configs),
-            on_progress=report,
-        ),
-    )
+    return run(import_, source, unregistered=unregistered)

@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
 
 from ..support.params import split_log_dirs
 from ..support.verb import Verb
-from ..support.words import Config
-from .spark import job_options, output_option, run
-
-if TYPE_CHECKING:
-    from kafkafs.storage import Selection
+from .spark import RunJob, job_options, output_option
 
 
 @click.command(
@@ -38,11 +32,7 @@ if TYPE_CHECKING:
 )
 @job_options
 def command(
-    log_dirs: tuple[str, ...],
-    selection: Selection,
-    configs: tuple[Config, ...],
-    master: str | None,
-    as_json: bool,
+    run: RunJob,
     output: str,
     other: tuple[str, ...],
 ) -> int:
@@ -54,17 +44,4 @@ def command(
     """
     from kafkafs.spark.jobs import merge
 
-    return run(
-        "merge",
-        master,
-        as_json,
-        lambda spark, report: merge(
-            spark,
-            log_dirs,
-            other,
-            output,
-            selection.names,
-            configs=dict(configs),
-            on_progress=report,
-        ),
-    )
+    return run(merge, other, output)

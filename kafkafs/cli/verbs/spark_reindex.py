@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
 
 from ..support.verb import Verb
-from ..support.words import Config
-from .spark import job_options, run
-
-if TYPE_CHECKING:
-    from kafkafs.storage import Selection
+from .spark import RunJob, job_options
 
 
 @click.command(
@@ -27,13 +21,7 @@ if TYPE_CHECKING:
     ],
 )
 @job_options
-def command(
-    log_dirs: tuple[str, ...],
-    selection: Selection,
-    configs: tuple[Config, ...],
-    master: str | None,
-    as_json: bool,
-) -> int:
+def command(run: RunJob) -> int:
     """Rebuild the indexes of every segment in LOG_DIRS, or only of the named topics and
     partitions, as recovery would. Correct indexes are left alone; each other one is replaced
     atomically. No broker may be running on LOG_DIRS.
@@ -43,11 +31,4 @@ def command(
     """
     from kafkafs.spark.jobs import reindex
 
-    return run(
-        "reindex",
-        master,
-        as_json,
-        lambda spark, report: reindex(
-            spark, log_dirs, selection.names, configs=dict(configs), on_progress=report
-        ),
-    )
+    return run(reindex)

@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
 
 from ..support.verb import Verb
-from ..support.words import Config
-from .spark import job_options, output_option, run
-
-if TYPE_CHECKING:
-    from kafkafs.storage import Selection
+from .spark import RunJob, job_options, output_option
 
 
 @click.command(
@@ -32,11 +26,7 @@ if TYPE_CHECKING:
 @output_option("Create the log directory DIR, which must not exist yet.")
 @job_options
 def command(
-    log_dirs: tuple[str, ...],
-    selection: Selection,
-    configs: tuple[Config, ...],
-    master: str | None,
-    as_json: bool,
+    run: RunJob,
     output: str,
 ) -> int:
     """Copy every intact batch in LOG_DIRS unchanged, with offsets, producers and transactions, to a
@@ -48,11 +38,4 @@ def command(
     """
     from kafkafs.spark.jobs import salvage
 
-    return run(
-        "salvage",
-        master,
-        as_json,
-        lambda spark, report: salvage(
-            spark, log_dirs, output, selection.names, configs=dict(configs), on_progress=report
-        ),
-    )
+    return run(salvage, output)

@@ -8,12 +8,10 @@ import click
 
 from ..support.params import ISOLATION_LEVELS, LocalPath
 from ..support.verb import Verb
-from ..support.words import Config
-from .spark import job_options, run
+from .spark import RunJob, job_options
 
 if TYPE_CHECKING:
     from kafkafs.spark.jobs.stats import By
-    from kafkafs.storage import Selection
 
 _BY = ("topic", "partition", "hour", "prefix")
 
@@ -65,11 +63,7 @@ _BY = ("topic", "partition", "hour", "prefix")
 )
 @job_options
 def command(
-    log_dirs: tuple[str, ...],
-    selection: Selection,
-    configs: tuple[Config, ...],
-    master: str | None,
-    as_json: bool,
+    run: RunJob,
     by: tuple[By, ...],
     prefix_bytes: int | None,
     separator: str | None,
@@ -85,21 +79,12 @@ def command(
     from kafkafs.spark.jobs import stats
 
     return run(
-        "stats",
-        master,
-        as_json,
-        lambda spark, report: stats(
-            spark,
-            log_dirs,
-            selection.names,
-            by=by,
-            prefix_bytes=prefix_bytes or 0,
-            separator=(separator or "").encode(),
-            output=output,
-            isolation=isolation,
-            configs=dict(configs),
-            on_progress=report,
-        ),
+        stats,
+        by=by,
+        prefix_bytes=prefix_bytes or 0,
+        separator=(separator or "").encode(),
+        output=output,
+        isolation=isolation,
     )
 
 

@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
 
 from ..support.verb import Verb
-from ..support.words import Config
-from .spark import job_options, run, state_option
-
-if TYPE_CHECKING:
-    from kafkafs.storage import Selection
+from .spark import RunJob, job_options, state_option
 
 
 @click.command(
@@ -29,11 +23,7 @@ if TYPE_CHECKING:
 @job_options
 @state_option
 def command(
-    log_dirs: tuple[str, ...],
-    selection: Selection,
-    configs: tuple[Config, ...],
-    master: str | None,
-    as_json: bool,
+    run: RunJob,
     state: str | None,
 ) -> int:
     """Check every file in LOG_DIRS, or only of the named topics and partitions, against Kafka's
@@ -42,11 +32,4 @@ def command(
     """
     from kafkafs.spark.jobs import verify
 
-    return run(
-        "verify",
-        master,
-        as_json,
-        lambda spark, report: verify(
-            spark, log_dirs, selection.names, configs=dict(configs), state=state, on_progress=report
-        ),
-    )
+    return run(verify, state=state)
