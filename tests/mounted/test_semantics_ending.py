@@ -354,9 +354,7 @@ def test_idle(tmp_path: Path, begin: Callable[..., Mount]) -> None:
     soon_ms = (time.time() + 5) * 1000
     first = [row for row in ask(mount.point, "status") if (row["nextRun"] or soon_ms) < soon_ms]
     due = {row["task"] for row in first}
-    wait_until(
-        lambda: all(row["runs"] for row in ask(mount.point, "status") if row["task"] in due)
-    )
+    wait_until(lambda: all(row["runs"] for row in ask(mount.point, "status") if row["task"] in due))
     before, began = mount.cpu_seconds(), time.monotonic()
     time.sleep(_IDLE)
     used = (mount.cpu_seconds() - before) / (time.monotonic() - began)

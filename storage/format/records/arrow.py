@@ -72,7 +72,8 @@ ROW_GROUP_LIMITS: Final = TableLimits(1 << 17, 16 << 20)
 
 
 def schema_of(names: Sequence[str] | None = None) -> pa.Schema:
-    """Returns RECORD_SCHEMA, or its fields in ``names``, in RECORD_SCHEMA's order. Raises KeyError for others."""
+    """Returns RECORD_SCHEMA, or its fields in ``names``, in RECORD_SCHEMA's order. Raises KeyError
+    for others."""
     return _form(None if names is None else tuple(names))[0]
 
 
