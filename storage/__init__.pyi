@@ -75,12 +75,8 @@ from .format.records.arrow import schema_of as schema_of
 from .format.records.arrow import to_message as to_message
 from .format.records.arrow import to_record_batch as to_record_batch
 from .format.records.arrow import to_record_columns as to_record_columns
-from .format.records.batch import BASE_OFFSET as BASE_OFFSET
-from .format.records.batch import LAST_OFFSET as LAST_OFFSET
-from .format.records.batch import POSITION as POSITION
 from .format.records.batch import SIZE as SIZE
 from .format.records.batch import BatchHeader as BatchHeader
-from .format.records.batch import Bytes as Bytes
 from .format.records.batch import Int64s as Int64s
 from .format.records.buffer_pool import BUFFERS as BUFFERS
 from .format.records.columns import KEY_SIZE as KEY_SIZE
@@ -94,9 +90,6 @@ from .format.records.columns import Lines as Lines
 from .format.records.columns import Record as Record
 from .format.records.decoder import Decoder as Decoder
 from .format.records.encoder import BatchPlan as BatchPlan
-from .format.records.encoder import Encoded as Encoded
-from .format.records.encoder import empty_batch as empty_batch
-from .format.records.encoder import encode as encode
 from .format.records.record_columns import RecordColumns as RecordColumns
 from .format.records.record_columns import SimpleRecord as SimpleRecord
 from .format.records.record_columns import partitions_of as partitions_of

@@ -17,7 +17,6 @@ from pyspark.sql import SparkSession
 from kafkafs.cli.main import cli
 from kafkafs.spark import jobs
 from kafkafs.spark.jobs.export_files import SCHEMA
-from kafkafs.spark.jobs.import_ import _batches
 from kafkafs.storage.errors import CorruptError, LogDirLocked, Refused, UnknownTopic, Unregistered
 from kafkafs.storage.format.layout import Codec
 from kafkafs.storage.format.records import batch as b
@@ -25,6 +24,7 @@ from kafkafs.storage.format.records.columns import Columns, Record
 from kafkafs.storage.log.read.transactions import Isolation
 from kafkafs.storage.log_dirs.engine import Engine
 from kafkafs.storage.log_manager import LogManager
+from kafkafs.storage.operations.import_batches import record_batches
 from tests.spark.in_process import NO_SESSION, in_process
 from tests.spark.test_spark_jobs_export import made
 from tests.spark.test_spark_jobs_salvage import findings
@@ -88,7 +88,7 @@ def test_offsets_and_times_of_batches(codec: Codec) -> None:
     rows += [(at, 5000, 1) for at in range(1000, 1050)]  # one append
     rows += [(at, 6000 + at // 4, 1) for at in range(1050, 1090)]  # many
     found: list[tuple[int, ...]] = []
-    for first, last, data in _batches(table(rows), codec):
+    for first, last, data in record_batches(table(rows), codec):
         batches, _ = b.scan(bytes(data), len(data), 0, b.BatchTable.empty(1000), whole=True)
         found += [(each.base_offset, each.last_offset, each.record_count) for each in batches]
         assert {each.codec for each in batches} == {codec}

@@ -11,27 +11,18 @@ from __future__ import annotations
 import hashlib
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from functools import partial
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
 
 from kafkafs.storage import (
-    BASE_OFFSET,
-    LAST_OFFSET,
-    POSITION,
-    BatchPlan,
-    Bytes,
-    Codec,
-    Encoded,
     Engine,
     IngestWrite,
-    Int64s,
     LogManager,
     LogWriter,
     SealedSegment,
@@ -39,19 +30,16 @@ from kafkafs.storage import (
     StagedPart,
     StagedWriter,
     StagingPlace,
-    TimestampType,
     TopicConfig,
     TopicPartition,
-    empty_batch,
-    encode,
     ingest_parts,
     local_path,
     refuse_in_engine,
     refuse_unregistered,
     staging_path,
-    to_record_columns,
 )
 from kafkafs.storage.errors import CorruptError, Refused, StorageError
+from kafkafs.storage.operations.import_batches import batches_of
 
 from .export_files import SCHEMA, read_file
 from .export_notes import (
@@ -72,11 +60,6 @@ if TYPE_CHECKING:
 
 _COLUMNS: Final = ("topic", "partition", "records", "bytes", "startOffset", "endOffset")
 _STAGED: Final = "notes"
-# The most offsets that one batch without records covers: a segment holds fewer than 2**31.
-_MOST_COVERED: Final = 1 << 30
-
-# First and last offset of some batches, and their bytes.
-_Batches = tuple[int, int, memoryview | bytes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,8 +285,7 @@ def _stage(staging: ImportStaging, unit: ImportUnit) -> dict[str, Any]:
     writer = StagedWriter(attempt, each.topic, each.partition, unit.config, keeps_offsets=True)
     try:
         now_ms = time.time_ns() // 1_000_000
-        made = _batches(_read(unit), _codec(unit.config))
-        for batches in _covering(made, unit.begin, unit.end):
+        for batches in batches_of(_read(unit), unit.config, unit.begin, unit.end):
             writer.append_batches(bytearray(batches), now_ms)
         part = writer.finish()
     except BaseException:
@@ -312,12 +294,6 @@ def _stage(staging: ImportStaging, unit: ImportUnit) -> dict[str, Any]:
     result = {"part": asdict(part) if part.segments else None}
     staging.notes.put(name, result)
     return result
-
-
-def _codec(config: TopicConfig) -> Codec:
-    """Returns the codec: none, like a producer's default, unless the topic sets one."""
-    names = {codec.kafka_name: codec for codec in Codec}
-    return names.get(config.compression_type, Codec.NONE)
 
 
 def _read(unit: ImportUnit) -> pa.Table:
@@ -338,61 +314,6 @@ def _read(unit: ImportUnit) -> pa.Table:
         what = f"not the {exported.records} records that were exported from {exported.range}"
         raise CorruptError(what, paths[0] if paths else unit.source)
     return table.combine_chunks()
-
-
-def _covering(made: Iterable[_Batches], begin: int, end: int) -> Iterator[Bytes]:
-    """Yields the batches, which ascend, and batches without records, as a cleaner leaves them, for
-    the other offsets in [begin, end): those of markers and of records that no longer existed."""
-    for first, last, data in made:
-        yield from _without_records(begin, first)
-        yield data
-        begin = last + 1
-    yield from _without_records(begin, end)
-
-
-def _without_records(begin: int, end: int) -> Iterator[bytes]:
-    while begin < end:
-        last = min(end, begin + _MOST_COVERED) - 1
-        yield empty_batch(begin, last)
-        begin = last + 1
-
-
-def _batches(table: pa.Table, codec: Codec) -> Iterator[_Batches]:
-    """Yields batches of the records, which may have gaps in their offsets, as compaction leaves
-    them. Those that are yielded together have no gaps between them."""
-    if not table.num_rows:
-        return
-    offsets = table.column("offset").to_numpy()
-    kinds = table.column("timestampType").to_numpy()
-    records = to_record_columns(table.select(["key", "value", "timestamp", "headers"]))
-    for low, high in pairwise(_edges(kinds, records.timestamps)):
-        plan = BatchPlan(codec=codec)
-        if kinds[low] == TimestampType.LOG_APPEND_TIME:
-            plan = BatchPlan(
-                codec=codec,
-                timestamp_type=TimestampType.LOG_APPEND_TIME,
-                append_time=int(records.timestamps[low]),
-            )
-        yield from _runs(encode(records.slice(low, high), plan, offsets[low:high]))
-
-
-def _edges(kinds: Any, timestamps: Int64s) -> list[int]:
-    """Returns where runs that can share a batch begin: at another timestamp type or, with log
-    append time, at another timestamp. The last element is the number of records."""
-    begins = np.diff(kinds) != 0
-    is_appended = kinds[1:] == TimestampType.LOG_APPEND_TIME
-    begins |= is_appended & (np.diff(timestamps) != 0)
-    return [0, *(np.flatnonzero(begins) + 1).tolist(), len(kinds)]
-
-
-def _runs(made: Encoded) -> Iterator[_Batches]:
-    """Yields the batches, cut where there is a gap between two of them."""
-    first, last = made.table.column(BASE_OFFSET), made.table.column(LAST_OFFSET)
-    starts = made.table.column(POSITION)
-    gaps = (np.flatnonzero(first[1:] != last[:-1] + 1) + 1).tolist()
-    for low, high in pairwise([0, *gaps, len(first)]):
-        end = int(starts[high]) if high < len(first) else len(made.data)
-        yield int(first[low]), int(last[high - 1]), made.data[int(starts[low]) : end]
 
 
 # -- on the driver ---------------------------------------------------------------------------------
