@@ -224,7 +224,7 @@ def test_topics_made_for_an_import_that_fails_go_again(
 
     output = exported(tmp_path)
     with monkeypatch.context() as patch:
-        patch.setitem(jobs.import_.__globals__, "ingest", refuse)
+        patch.setitem(jobs.import_.__globals__, "ingest_parts", refuse)
         with pytest.raises(InvalidRecord):
             jobs.import_(NO_SESSION, str(tmp_path / "in"), str(output))
     assert Engine(str(tmp_path / "in")).topics() == {}
