@@ -12,7 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kafkafs.storage.errors import CorruptError, OffsetNotFound
@@ -373,6 +373,7 @@ def test_a_gap_of_compaction_behind_damage_is_a_gap(tmp_path: Path) -> None:
 
 
 @given(st.integers(0, 19), MUTATIONS)
+@example(which=1, mutations=[("flip", 7, 0)])  # the base offset, as if the index were an old one
 def test_whatever_became_of_one_batch_nothing_else_is_lost_or_made_up(
     which: int, mutations: list[tuple[str, int, int]]
 ) -> None:

@@ -93,14 +93,15 @@ def walk_from_entry(
 
 
 def _fits(segment: Segment, found: OffsetPosition, header: BatchHeader) -> bool:
-    """Whether the batch at an entry's position can be the one meant. It must be followed by another
-    batch or the end of the segment, otherwise it may be part of a record's value."""
+    """Whether the batch at an entry's position can be the one meant. It must be followed by a batch
+    of higher offsets or the end of the segment. Otherwise it may be part of a record's value, or
+    its base offset may be wrong, which only a walk from the segment's start can tell."""
     if not segment.base_offset <= header.base_offset <= found.offset:
         return False
     if header.next_position >= segment.size:
         return header.next_position == segment.size
     follower = header_at(segment.files.log(), header.next_position)
-    return follower is not None and follower.last_offset > header.last_offset
+    return follower is not None and follower.base_offset > header.last_offset
 
 
 def header_at(log: OpenFile, position: int) -> BatchHeader | None:
