@@ -2,7 +2,7 @@
 
 A task writes sealed segments of one range of the export to the staging directory next to the log
 directory; the driver, which holds the directories, then commits them all at once (see
-`storage.placing`). Staged ranges are noted, so that a restarted import resumes. An import that is
+`storage.ingest`). Staged ranges are noted, so that a restarted import resumes. An import that is
 done is not repeated as long as its records are there.
 """
 
