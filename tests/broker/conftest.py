@@ -135,11 +135,13 @@ def engine_reader(broker: Broker) -> EngineReader:
 
 @pytest.fixture
 def topic(broker: Broker, driver: Driver, request: pytest.FixtureRequest) -> Callable[..., str]:
-    """`topic(configs)` creates a topic named after the test, and returns once its directories
-    exist."""
+    """`topic(configs)` creates a topic named after the test, with `suffix`, and returns its name
+    once its directories exist."""
 
-    def create(configs: dict[str, str] | None = None, partitions: int = 1) -> str:
-        name: str = request.node.name.replace("[", ".").replace("]", "")
+    def create(
+        configs: dict[str, str] | None = None, partitions: int = 1, *, suffix: str = ""
+    ) -> str:
+        name = request.node.name.replace("[", ".").replace("]", "") + suffix
         driver.create_topic(name, partitions, configs)
         paths = [broker.log_dir / f"{name}-{partition}" for partition in range(partitions)]
         wait_until(lambda: all(path.is_dir() for path in paths))

@@ -126,7 +126,7 @@ class TestFollow:
         driver.produce(name, [Message(None, b"behind")])
         wait_until(lambda: len(follower.lines) == 1)
         driver.call("abort", **dropped)
-        other = topic()
+        other = topic(suffix="-other")
         other_follower = follow(mount.path(other) / "follow")
         for number in range(3):  # the mount polls all followed partitions together
             driver.produce(other, [Message(None, b"another topic's")])
