@@ -141,7 +141,7 @@ def topic(broker: Broker, driver: Driver, request: pytest.FixtureRequest) -> Cal
     def create(
         configs: dict[str, str] | None = None, partitions: int = 1, *, suffix: str = ""
     ) -> str:
-        name = request.node.name.replace("[", ".").replace("]", "") + suffix
+        name: str = request.node.name.replace("[", ".").replace("]", "") + suffix
         driver.create_topic(name, partitions, configs)
         paths = [broker.log_dir / f"{name}-{partition}" for partition in range(partitions)]
         wait_until(lambda: all(path.is_dir() for path in paths))
