@@ -4,7 +4,7 @@
 `kafkafs.cli`.
 """
 
-from kafkafs.storage.errors import (
+from kafkafs.storage import (
     ConfigError,
     ConfigsNotRemoved,
     CorruptError,

@@ -8,9 +8,15 @@ from collections.abc import Mapping
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from kafkafs.storage import Engine, TopicPartition, reader_config
-from kafkafs.storage.clock import Clock, SystemClock
-from kafkafs.storage.errors import UnknownPartition, UnknownTopic
+from kafkafs.storage import (
+    Clock,
+    Engine,
+    SystemClock,
+    TopicPartition,
+    UnknownPartition,
+    UnknownTopic,
+    reader_config,
+)
 
 from .monitoring.metrics import Metrics
 from .monitoring.recent_log import RecentLog

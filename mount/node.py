@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from kafkafs.storage.errors import did_you_mean, printable
+from kafkafs.storage import did_you_mean, printable
 
 from .streams.reported import Reported
 from .streams.sizes import StreamSize

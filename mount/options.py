@@ -6,8 +6,7 @@ import os
 from dataclasses import dataclass, replace
 from typing import Final
 
-from kafkafs.storage import Isolation, local_path
-from kafkafs.storage.errors import ConfigError, LogDirError
+from kafkafs.storage import ConfigError, Isolation, LogDirError, local_path
 
 #: Passed to the kernel unchanged.
 KERNEL_FLAGS: Final = frozenset(

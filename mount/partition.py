@@ -20,8 +20,7 @@ from math import inf
 from time import monotonic
 from typing import Final
 
-from kafkafs.storage import Isolation, Log, View
-from kafkafs.storage.errors import CorruptError
+from kafkafs.storage import CorruptError, Isolation, Log, View
 
 from .vfs.errnos import Stale
 from .vfs.inodes import NUMBER_BITS, NUMBER_MASK, InodeKind, Places, pack

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from functools import partial
 
-from kafkafs.storage import Engine
-from kafkafs.storage.clock import Clock
-from kafkafs.storage.errors import OffsetNotFound, SegmentGone, UnknownPartition, UnknownTopic
+from kafkafs.storage import (
+    Clock,
+    Engine,
+    OffsetNotFound,
+    SegmentGone,
+    UnknownPartition,
+    UnknownTopic,
+)
 
 from .catalog import Catalog
 from .node import DirectoryNode, Node

@@ -1,9 +1,8 @@
 """The storage engine: Kafka's log directories, read and written as a broker reads and writes them.
 
-This package is the only door to the engine. The layers above import what they need from here, and
-from the modules `errors`, `clock` and `operations`; `__init__.pyi` lists the names, each with the
-module that defines and documents it. A name is loaded when it is first imported, so that a command
-loads only the parts of the engine that it uses.
+This package is the only door to the engine: the layers above import every name from here.
+`__init__.pyi` lists the names, each with the module that defines and documents it. A name is loaded
+when it is first imported, so that a command loads only the parts of the engine that it uses.
 """
 
 import lazy_loader

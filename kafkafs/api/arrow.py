@@ -42,8 +42,7 @@ def undamaged(
 ) -> Generator[Columns]:
     """Yields the records among `parts`. Passes damage to `on_damage`, or raises it if that is
     None."""
-    from kafkafs.storage import Damage
-    from kafkafs.storage.errors import fresh
+    from kafkafs.storage import Damage, fresh
 
     with closing(parts):
         for part in parts:

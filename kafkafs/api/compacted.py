@@ -10,13 +10,14 @@ from kafkafs.storage import (
     CompactedView,
     Isolation,
     PreviewRequest,
+    SegmentGone,
+    SystemClock,
     TopicPartition,
+    UnknownPartition,
     broker_config,
     preview,
     retry_if_gone,
 )
-from kafkafs.storage.clock import SystemClock
-from kafkafs.storage.errors import SegmentGone, UnknownPartition
 
 from .arrow import READ_COMMITTED, arrow_reader, undamaged
 

@@ -12,8 +12,7 @@ from datetime import date
 from types import TracebackType
 from typing import TYPE_CHECKING, NoReturn, Self
 
-from kafkafs.storage import TopicPartition
-from kafkafs.storage.clock import milliseconds
+from kafkafs.storage import TopicPartition, milliseconds
 
 from .arrow import READ_COMMITTED, arrow_reader, undamaged
 

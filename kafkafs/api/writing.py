@@ -17,8 +17,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from kafkafs.storage import TopicPartition
-from kafkafs.storage.clock import milliseconds
+from kafkafs.storage import TopicPartition, milliseconds
 
 from .reading import LogDirectories, Partition, Time
 
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
 
     from kafkafs.storage import (
         BatchPlan,
+        CompactedLog,
         Log,
         LogAppendInfo,
         LogManager,
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
         SimpleRecord,
         TransactionalProducer,
     )
-    from kafkafs.storage.operations.compact import CompactedLog
 
 BATCH_SIZE: Final = 16384  # bytes; the default of Kafka's producer
 
@@ -136,8 +135,7 @@ class WritableLogDirectories(LogDirectories):
         cleaned; CleaningAborted if a log is truncated, deleted, or being cleaned by the background
         task.
         """
-        from kafkafs.storage import Selection
-        from kafkafs.storage.operations.compact import Compact, CompactedLog, compact
+        from kafkafs.storage import Compact, CompactedLog, Selection, compact
 
         selection = Selection(((topic, None if partition is None else operator.index(partition)),))
         rows = list(compact(self._writable, Compact(selection, force=force, everything=True)))
@@ -194,7 +192,7 @@ class WritableLogDirectories(LogDirectories):
 
 
 def _end_transaction(producer: TransactionalProducer) -> None:
-    from kafkafs.storage.errors import InvalidTxnState, StorageError
+    from kafkafs.storage import InvalidTxnState, StorageError
 
     with suppress(StorageError, OSError):
         try:

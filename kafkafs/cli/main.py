@@ -16,7 +16,7 @@ from typing import Any, Final
 import click
 
 from kafkafs import __version__
-from kafkafs.storage.errors import did_you_mean
+from kafkafs.storage import did_you_mean
 
 from .support import failures, progress, shells
 from .support.verb import debug_option

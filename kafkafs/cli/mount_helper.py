@@ -55,7 +55,7 @@ def parse(arguments: Sequence[str]) -> MountRequest:
 def known_options(options: str) -> str:
     """Returns `options` without those that `kafkafs mount` does not know."""
     from kafkafs.mount.options import parse_options
-    from kafkafs.storage.errors import ConfigError
+    from kafkafs.storage import ConfigError
 
     known = []
     for option in options.split(","):

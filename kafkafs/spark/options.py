@@ -13,8 +13,7 @@ from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from kafkafs.storage import Isolation, TopicPartition, local_path
-from kafkafs.storage.errors import LogDirError
+from kafkafs.storage import Isolation, LogDirError, TopicPartition, local_path
 
 #: Special offsets for the end of the log and its start (ListOffsetsRequest).
 LATEST: Final = -1

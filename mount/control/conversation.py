@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
-from kafkafs.storage.errors import StorageError, printable
-from kafkafs.storage.operations.request import PartitionFailed
+from kafkafs.storage import PartitionFailed, StorageError, printable
 
 from ..vfs import render
 from ..vfs.errnos import Busy, Invalid, ReadInterrupted

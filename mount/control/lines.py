@@ -11,26 +11,35 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
-from kafkafs.storage import Deletion, FoundLeftover, Selection
-from kafkafs.storage.operations.append import AppendedLines, AppendLines
-from kafkafs.storage.operations.compact import Compact, CompactedLog
-from kafkafs.storage.operations.describe_topics import TopicConfigs
-from kafkafs.storage.operations.expire import Expire, ExpiredSegment
-from kafkafs.storage.operations.purge import Purge
-from kafkafs.storage.operations.request import PartitionFailed, PartitionsRequest, Request, Row
-from kafkafs.storage.operations.topics import (
+from kafkafs.storage import (
+    AppendedLines,
+    AppendLines,
+    Compact,
+    CompactedLog,
     ConfigureTopic,
     CreatedTopic,
     CreateTopic,
     DeleteTopics,
+    Deletion,
+    Expire,
+    ExpiredSegment,
+    FoundLeftover,
+    ListDeleted,
+    PartitionFailed,
+    PartitionsRequest,
+    Purge,
     RemovedTopic,
+    Request,
+    Row,
+    Selection,
+    TopicConfigs,
+    Undelete,
 )
-from kafkafs.storage.operations.undelete import ListDeleted, Undelete
 
 from ..vfs.errnos import Invalid
 
 Q = TypeVar("Q", bound=PartitionsRequest)
-J = TypeVar("J", ConfigureTopic, CreateTopic, AppendLines)
+J = TypeVar("J", bound=ConfigureTopic | CreateTopic | AppendLines)
 
 # The most digits of an int64.
 _OFFSET_DIGITS: Final = 19

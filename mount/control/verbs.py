@@ -9,28 +9,34 @@ from time import monotonic
 from types import UnionType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from kafkafs.storage import Selection
-from kafkafs.storage.errors import UnknownPartition, UnknownTopic, fresh
-from kafkafs.storage.operations.append import AppendLines, append_lines
-from kafkafs.storage.operations.compact import Compact, compact
-from kafkafs.storage.operations.expire import Expire, expire
-from kafkafs.storage.operations.purge import Purge, purge
-from kafkafs.storage.operations.request import (
-    PartitionFailed,
-    PartitionsRequest,
-    ProgressListener,
-    Request,
-    Row,
-)
-from kafkafs.storage.operations.topics import (
+from kafkafs.storage import (
+    AppendLines,
+    Compact,
     ConfigureTopic,
     CreateTopic,
     DeleteTopics,
+    Expire,
+    ListDeleted,
+    PartitionFailed,
+    PartitionsRequest,
+    ProgressListener,
+    Purge,
+    Request,
+    Row,
+    Selection,
+    UnknownPartition,
+    UnknownTopic,
+    append_lines,
+    compact,
     configure_topic,
     create_topic,
     delete_topics,
+    expire,
+    fresh,
+    list_deleted,
+    purge,
+    undelete,
 )
-from kafkafs.storage.operations.undelete import ListDeleted, list_deleted, undelete
 
 from ..vfs.errnos import Invalid
 from .conversation import Control, Emit, VerbWithData, Work

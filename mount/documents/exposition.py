@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from itertools import accumulate, islice
 from typing import TYPE_CHECKING, Final
 
-from kafkafs.storage import COMPACT, Engine, TopicPartition
-from kafkafs.storage.errors import StorageError, printable
+from kafkafs.storage import COMPACT, Engine, StorageError, TopicPartition, printable
 
 from ..catalog import Catalog
 from ..monitoring.metrics import BOUNDS

@@ -6,14 +6,20 @@ import os
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from kafkafs.storage import Log, Segment, View, config_texts, reader_config, retry_if_gone
-from kafkafs.storage.errors import (
+from kafkafs.storage import (
     CorruptError,
+    ExplainedPartition,
+    Log,
     LogDirOffline,
     PartitionNotOpened,
+    Segment,
     UnknownPartition,
+    View,
+    config_texts,
+    explained,
+    reader_config,
+    retry_if_gone,
 )
-from kafkafs.storage.operations.why import ExplainedPartition, explained
 
 from ..catalog import Catalog
 from ..partition import MountedPartition

@@ -13,7 +13,7 @@ from typing import Final
 
 import pyfuse3
 
-from kafkafs.storage.errors import StorageError
+from kafkafs.storage import StorageError
 
 from ..node import FixedFile, Node
 from ..nodes.record import RecordFile

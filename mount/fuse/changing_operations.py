@@ -14,7 +14,7 @@ from typing import Any, Final, NoReturn
 import pyfuse3
 import trio
 
-from kafkafs.storage.errors import ConfigError, OffsetNotFound, Refused, TopicExists, printable
+from kafkafs.storage import ConfigError, OffsetNotFound, Refused, TopicExists, printable
 
 from ..node import AttributeChanges, DirectoryNode, File
 from ..vfs.errnos import (

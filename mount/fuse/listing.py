@@ -10,7 +10,7 @@ from typing import Final, cast
 import pyfuse3
 import trio
 
-from kafkafs.storage.errors import StorageError
+from kafkafs.storage import StorageError
 
 from ..node import DirectoryNode, DirEntries, DirEntry, DirEntryRun, Readdir
 from .entries import SECTOR, Owner

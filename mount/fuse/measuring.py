@@ -14,7 +14,7 @@ from typing import Final
 
 import trio
 
-from kafkafs.storage.errors import StorageError
+from kafkafs.storage import StorageError
 
 from ..streams.sizes import StreamSize
 

@@ -19,8 +19,7 @@ from typing import Any, Concatenate, Final, NoReturn, ParamSpec, TypeVar, cast
 import pyfuse3
 import trio
 
-from kafkafs.storage import reader_config
-from kafkafs.storage.errors import LogDirError, StorageError, printable
+from kafkafs.storage import LogDirError, StorageError, printable, reader_config
 
 from ..node import DirectoryNode, File, FixedFile, Link, MeasuredFile, Node
 from ..nodes.record import RecordFile, ValueFile

@@ -7,7 +7,7 @@ from collections.abc import Hashable
 
 import trio
 
-from kafkafs.storage.errors import StorageError
+from kafkafs.storage import StorageError
 
 from ..vfs.errnos import TreeError
 from ..vfs.pending import Pending

@@ -19,7 +19,7 @@ from typing import Final
 import pyfuse3
 import trio
 
-from kafkafs.storage.errors import StorageError, UnknownPartition
+from kafkafs.storage import StorageError, UnknownPartition
 
 from ..catalog import Catalog
 from ..node import Node

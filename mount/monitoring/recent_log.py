@@ -13,7 +13,7 @@ import time
 from datetime import UTC, datetime
 from typing import Final
 
-from kafkafs.storage.errors import printable
+from kafkafs.storage import printable
 
 from ..vfs.handles import Data, Handle
 

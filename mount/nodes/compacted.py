@@ -14,9 +14,12 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kafkafs.storage import Columns, CompactedView, Damage, Int64s
-from kafkafs.storage.errors import (
+from kafkafs.storage import (
+    Columns,
+    CompactedView,
     CorruptError,
+    Damage,
+    Int64s,
     OffsetNotFound,
     SegmentGone,
     StorageError,

@@ -9,8 +9,7 @@ from functools import partial
 from shlex import quote
 from typing import Final
 
-from kafkafs.storage import NEVER_MS, UNKNOWN_MS, Deletion
-from kafkafs.storage.errors import printable
+from kafkafs.storage import NEVER_MS, UNKNOWN_MS, Deletion, printable
 
 from ..catalog import Catalog
 from ..node import Attributes, DirectoryNode, DirEntryRun, directory_attributes, entries_of

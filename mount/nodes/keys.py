@@ -9,9 +9,14 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kafkafs.storage import KEY_SIZE, KEY_START, VALUE_SIZE, Columns, Damage, Int64s
-from kafkafs.storage.errors import (
+from kafkafs.storage import (
+    KEY_SIZE,
+    KEY_START,
+    VALUE_SIZE,
+    Columns,
     CorruptError,
+    Damage,
+    Int64s,
     OffsetNotFound,
     StorageError,
     did_you_mean,

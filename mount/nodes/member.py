@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import IntEnum
 from time import monotonic
 
-from kafkafs.storage.errors import printable
+from kafkafs.storage import printable
 
 from ..catalog import Catalog
 from ..node import FILE_MODE, Attributes, DirectoryNode, File, directory_attributes

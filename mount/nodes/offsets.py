@@ -8,8 +8,16 @@ from typing import Final
 
 import numpy as np
 
-from kafkafs.storage import MAX_OFFSET, VALUE_SIZE, Columns, Damage, Int64s
-from kafkafs.storage.errors import OffsetNotFound, SegmentGone, printable
+from kafkafs.storage import (
+    MAX_OFFSET,
+    VALUE_SIZE,
+    Columns,
+    Damage,
+    Int64s,
+    OffsetNotFound,
+    SegmentGone,
+    printable,
+)
 
 from ..node import (
     FILE_MODE,

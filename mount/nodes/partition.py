@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Final
 
-from kafkafs.storage.errors import UnknownPartition
+from kafkafs.storage import UnknownPartition
 
 from ..catalog import Catalog
 from ..documents.status import partition_status, partition_why

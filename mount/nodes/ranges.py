@@ -8,8 +8,7 @@ from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING, Final, NoReturn
 
-from kafkafs.storage import MAX_OFFSET, Columns, Damage, View
-from kafkafs.storage.errors import CorruptError, fresh
+from kafkafs.storage import MAX_OFFSET, Columns, CorruptError, Damage, View, fresh
 
 from ..catalog import Catalog
 from ..node import (

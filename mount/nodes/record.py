@@ -8,8 +8,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, NamedTuple
 
-from kafkafs.storage import NO_TIMESTAMP, VALUE_SIZE, Columns
-from kafkafs.storage.errors import CorruptError, OffsetNotFound, SegmentGone
+from kafkafs.storage import (
+    NO_TIMESTAMP,
+    VALUE_SIZE,
+    Columns,
+    CorruptError,
+    OffsetNotFound,
+    SegmentGone,
+)
 
 from ..node import FILE_MODE, Attributes, File
 from ..partition import MountedPartition, Scope

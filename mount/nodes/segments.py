@@ -10,8 +10,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final
 
-from kafkafs.storage import FileKind, FileState, SegmentFileName, parse_segment_file, segment_file
-from kafkafs.storage.errors import CorruptError, LogDirError, SegmentGone, did_you_mean, printable
+from kafkafs.storage import (
+    CorruptError,
+    FileKind,
+    FileState,
+    LogDirError,
+    SegmentFileName,
+    SegmentGone,
+    did_you_mean,
+    parse_segment_file,
+    printable,
+    segment_file,
+)
 
 from ..catalog import Catalog
 from ..node import (

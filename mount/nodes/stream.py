@@ -18,11 +18,13 @@ from kafkafs.storage import (
     VALUE_SIZE,
     VALUE_START,
     Columns,
+    CorruptError,
     Damage,
     Fault,
     Isolation,
     Lines,
     Segment,
+    SegmentGone,
     Segments,
     View,
     json_lines,
@@ -30,7 +32,6 @@ from kafkafs.storage import (
     processors,
     values_lines,
 )
-from kafkafs.storage.errors import CorruptError, SegmentGone
 
 from ..catalog import Catalog
 from ..node import FILE_MODE, STREAM_BLOCK, Attributes, File, MeasuredFile, stream_attributes

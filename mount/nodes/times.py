@@ -6,9 +6,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Final
 
-from kafkafs.storage import MAX_OFFSET, View
-from kafkafs.storage.clock import not_a_time, parse_time, time_text
-from kafkafs.storage.errors import CorruptError
+from kafkafs.storage import MAX_OFFSET, CorruptError, View, not_a_time, parse_time, time_text
 
 from ..node import (
     FIRST_READDIR_OFFSET,

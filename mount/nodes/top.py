@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from enum import IntEnum
 from typing import Final
 
-from kafkafs.storage.errors import UnknownTopic, printable
+from kafkafs.storage import UnknownTopic, printable
 
 from ..catalog import Catalog
 from ..documents import exposition, status

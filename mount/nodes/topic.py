@@ -6,8 +6,14 @@ import os
 from collections.abc import Iterator
 from typing import Final
 
-from kafkafs.storage import MAX_INT32, METADATA_TOPIC
-from kafkafs.storage.errors import UnknownPartition, UnknownTopic, printable, ranges
+from kafkafs.storage import (
+    MAX_INT32,
+    METADATA_TOPIC,
+    UnknownPartition,
+    UnknownTopic,
+    printable,
+    ranges,
+)
 
 from ..catalog import Catalog
 from ..node import (

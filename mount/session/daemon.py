@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable
 from typing import Final, NoReturn
 
-from kafkafs.storage.errors import StorageError, printable
+from kafkafs.storage import StorageError, printable
 
 from ..monitoring.recent_log import RecentLog
 from ..options import MountOptions

@@ -10,8 +10,7 @@ import time
 from collections.abc import Sequence
 from typing import Final
 
-from kafkafs.storage import DirFd, who_holds
-from kafkafs.storage.errors import StorageError, printable
+from kafkafs.storage import DirFd, StorageError, printable, who_holds
 
 from .mount_table import Mounted, log_dirs_of, mounted_at
 

@@ -14,8 +14,7 @@ from typing import Final
 import pyfuse3
 import trio
 
-from kafkafs.storage import Engine
-from kafkafs.storage.errors import printable
+from kafkafs.storage import Engine, printable
 
 from ..fuse import memory
 from ..fuse.changing_operations import ChangingOperations

@@ -15,7 +15,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, Final
 
-from kafkafs.storage.errors import CorruptError
+from kafkafs.storage import CorruptError
 
 from ..vfs.errnos import NoSpace, TooLarge
 

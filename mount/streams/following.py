@@ -7,8 +7,16 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from kafkafs.storage import Columns, Damage, View
-from kafkafs.storage.errors import CorruptError, SegmentGone, StorageError, UnknownPartition, fresh
+from kafkafs.storage import (
+    Columns,
+    CorruptError,
+    Damage,
+    SegmentGone,
+    StorageError,
+    UnknownPartition,
+    View,
+    fresh,
+)
 
 from ..partition import MountedPartition
 from ..vfs.errnos import Invalid, ReadInterrupted, WouldBlock

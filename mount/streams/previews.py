@@ -20,18 +20,21 @@ from time import monotonic
 from typing import Any, Final
 
 from kafkafs.storage import (
+    CleaningAborted,
+    Clock,
     CompactedView,
+    CorruptError,
     Engine,
     OnProgress,
     Preview,
     PreviewRequest,
+    SegmentGone,
     Stamp,
     broker_config,
     completed,
+    fresh,
     preview,
 )
-from kafkafs.storage.clock import Clock
-from kafkafs.storage.errors import CleaningAborted, CorruptError, SegmentGone, fresh
 
 from ..partition import FRESH_SECONDS, MountedPartition
 from ..vfs.pending import Pending

@@ -29,8 +29,7 @@ from time import monotonic
 from typing import Final
 from weakref import WeakValueDictionary
 
-from kafkafs.storage import View
-from kafkafs.storage.errors import CorruptError, SegmentGone, StorageError, fresh
+from kafkafs.storage import CorruptError, SegmentGone, StorageError, View, fresh
 
 from ..partition import MountedPartition, Scope
 from ..vfs.errnos import Ending, Stale, TreeError

@@ -18,7 +18,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from time import monotonic
 from typing import Final, Protocol
 
-from kafkafs.storage.errors import CorruptError, StorageError
+from kafkafs.storage import CorruptError, StorageError
 
 from .reported import MARGIN, UNSAMPLED_RATIO, Reported
 from .stream_index import MeasuredPart, Part, StreamIndex

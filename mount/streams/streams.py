@@ -28,8 +28,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from kafkafs.storage import BUFFERS
-from kafkafs.storage.errors import CorruptError, StorageError, fresh
+from kafkafs.storage import BUFFERS, CorruptError, StorageError, fresh
 
 from ..vfs.errnos import DamageAhead, Outgrown, PastEnd
 from ..vfs.handles import Data, Handle

@@ -4,8 +4,15 @@ from __future__ import annotations
 
 from typing import Final
 
-from kafkafs.storage import LineAppender, LineParser, RecordColumns
-from kafkafs.storage.errors import BadLine, MessageTooLarge, RecordListTooLarge, printable
+from kafkafs.storage import (
+    BadLine,
+    LineAppender,
+    LineParser,
+    MessageTooLarge,
+    RecordColumns,
+    RecordListTooLarge,
+    printable,
+)
 
 from ..partition import MountedPartition
 from ..vfs.errnos import Invalid, TooLarge, TreeError

@@ -16,15 +16,17 @@ from time import monotonic
 from typing import TYPE_CHECKING, Final
 
 from kafkafs.storage import (
+    ConfigError,
     Configs,
     ConfigSource,
+    CorruptError,
     Property,
     Resolved,
+    UnknownTopic,
     check_topic_configs,
     iter_properties,
     topic_config,
 )
-from kafkafs.storage.errors import ConfigError, CorruptError, UnknownTopic
 
 from ..vfs import render
 from ..vfs.errnos import Invalid

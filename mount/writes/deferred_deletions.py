@@ -12,8 +12,7 @@ from collections.abc import Callable
 from collections.abc import Set as AbstractSet
 from typing import Final
 
-from kafkafs.storage import TopicPartition
-from kafkafs.storage.errors import StorageError, printable
+from kafkafs.storage import StorageError, TopicPartition, printable
 
 logger = logging.getLogger(__name__)
 

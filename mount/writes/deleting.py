@@ -8,12 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kafkafs.storage.errors import (
-    PartitionNotOpened,
-    StorageError,
-    UnknownPartition,
-    printable,
-)
+from kafkafs.storage import PartitionNotOpened, StorageError, UnknownPartition, printable
 
 from ..vfs.errnos import NotPermitted
 from .deferred_deletions import DeferredDeletions

@@ -6,8 +6,8 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from kafkafs.storage import METADATA_TOPIC
-from kafkafs.storage.errors import (
+from kafkafs.storage import (
+    METADATA_TOPIC,
     ConfigsNotRemoved,
     InvalidPartitions,
     PartitionNotOpened,

@@ -39,7 +39,7 @@ class Transactions(PartitionsRequest):
         PartitionsRequest.check(self, engine)
         if self.abort is None:
             return ()
-        found = list(transactions(engine, replace(self, abort=None)))
+        found = list(list_transactions(engine, replace(self, abort=None)))
         is_there = any(
             isinstance(each, PartitionFailed) or each.transaction.producer_id == self.abort
             for each in found
@@ -80,7 +80,7 @@ class PartitionTransaction:
         return cls(row["topic"], row["partition"], found)
 
 
-def transactions(
+def list_transactions(
     engine: Engine, request: Transactions, progress: ProgressListener = SILENT
 ) -> Iterator[PartitionTransaction | PartitionFailed]:
     """Yields the open transactions, from the newest snapshots and later records; or aborts those of

@@ -42,7 +42,7 @@ from kafkafs.storage.operations.topics import (
     create_topic,
     delete_topics,
 )
-from kafkafs.storage.operations.transactions import Transactions, transactions
+from kafkafs.storage.operations.transactions import Transactions, list_transactions
 from kafkafs.storage.operations.undelete import ListDeleted, Undelete, list_deleted, undelete
 from kafkafs.storage.transactions.producer import TransactionalProducer
 
@@ -230,14 +230,14 @@ def test_transactions(manager: LogManager, tmp_path: Path) -> None:
     producer = TransactionalProducer(manager)
     producer.begin()
     producer.append("a", 0, RecordColumns.from_values([b"v"], timestamp=THEN))
-    (listed,) = plain(transactions(manager, Transactions(of("a"))))
+    (listed,) = plain(list_transactions(manager, Transactions(of("a"))))
     assert (listed["topic"], listed["firstOffset"]) == ("a", 3)
     (refused,) = Transactions(abort=999).check(Engine(str(tmp_path / "data")))
     assert refused.error == "producer 999 has no transaction open there"
     request = Transactions(abort=listed["producerId"])
     assert not request.check(Engine(str(tmp_path / "data")))
-    assert plain(transactions(manager, request)) == [listed]
-    (none,) = transactions(manager, request)
+    assert plain(list_transactions(manager, request)) == [listed]
+    (none,) = list_transactions(manager, request)
     assert isinstance(none, PartitionFailed)
 
 

@@ -7,9 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, Unpack
 
-from kafkafs.storage import Engine
-from kafkafs.storage.errors import LogDirLocked
-from kafkafs.storage.operations.request import PartitionFailed, ProgressListener, Request
+from kafkafs.storage import Engine, LogDirLocked, PartitionFailed, ProgressListener, Request
 
 from . import failures
 from .opening import Opening, open_engine, writing

@@ -17,8 +17,7 @@ from kafkafs.mount.vfs import errnos
 from kafkafs.storage import errors
 
 if TYPE_CHECKING:
-    from kafkafs.storage import Engine
-    from kafkafs.storage.operations.request import PartitionFailed
+    from kafkafs.storage import Engine, PartitionFailed
 
 INTERRUPTED: Final = 130
 # The name of a segment's log in a message.

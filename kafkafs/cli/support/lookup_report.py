@@ -9,6 +9,7 @@ from typing import Final
 from kafkafs.storage import (
     BatchHeader,
     BrokerStep,
+    ExplainedLookup,
     FoundStep,
     OffsetIndexStep,
     SegmentStep,
@@ -16,7 +17,6 @@ from kafkafs.storage import (
     TimeIndexStep,
     WalkStep,
 )
-from kafkafs.storage.operations.explain import ExplainedLookup
 
 from .output import aligned, time_text
 

@@ -21,7 +21,7 @@ from . import failures
 from .words import Config
 
 if TYPE_CHECKING:
-    from kafkafs.storage.operations.request import Request
+    from kafkafs.storage import Request
 
 _READ_BYTES: Final = 1 << 20
 

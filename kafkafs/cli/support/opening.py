@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Final, TypedDict, Unpack
 import click
 
 from kafkafs.mount.vfs.errnos import NoSuchName, TreeError
-from kafkafs.storage import TopicPartition, interrupt
-from kafkafs.storage.errors import StorageError
+from kafkafs.storage import StorageError, TopicPartition, interrupt
 
 from . import failures, output
 from .words import Config, plain_path
@@ -26,8 +25,7 @@ from .words import Config, plain_path
 if TYPE_CHECKING:
     from kafkafs.mount.node import Node
     from kafkafs.mount.tree import Tree
-    from kafkafs.storage import Engine, LogManager, MetaProperties, RecoveryPlan
-    from kafkafs.storage.errors import CorruptError
+    from kafkafs.storage import CorruptError, Engine, LogManager, MetaProperties, RecoveryPlan
 
 # The limit of Linux. Links in the tree lead to records, so one step is normal.
 _MAX_LINKS = 40
@@ -118,7 +116,7 @@ def writing(
     """Opens the engine as `open_writable` does and closes it cleanly after the block, even if a
     signal ends the process. NotClosed after a durable change is only a warning: if it failed the
     verb, users would repeat it, and append the records twice."""
-    from kafkafs.storage.errors import NotClosed
+    from kafkafs.storage import NotClosed
 
     try:
         with ending_in_order(), open_writable(log_dirs, configs, **opening) as engine:
@@ -131,7 +129,7 @@ def _when_free(open_engine: Callable[[], LogManager]) -> LogManager:
     """Opens the engine, waiting for a daemon that still holds the directories after umount(8):
     umount(8) returns before the daemon has written everything."""
     from kafkafs.mount.session.mount_table import is_ending
-    from kafkafs.storage.errors import LogDirLocked
+    from kafkafs.storage import LogDirLocked
 
     deadline = time.monotonic() + _ENDING_SECONDS
     waits = False
@@ -160,8 +158,7 @@ def open_tree(
     1970) if given."""
     from kafkafs.mount.options import MountOptions
     from kafkafs.mount.tree import Tree
-    from kafkafs.storage import Isolation
-    from kafkafs.storage.clock import SetClock
+    from kafkafs.storage import Isolation, SetClock
 
     # The verb reports damage itself; the tree's log is for mounts.
     logging.getLogger("kafkafs").addHandler(logging.NullHandler())

@@ -10,14 +10,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 
-from kafkafs.storage.clock import time_text as time_text
-from kafkafs.storage.errors import printable
+from kafkafs.storage import printable
+from kafkafs.storage import time_text as time_text
 
 from .failures import Failure
 from .progress import bar as bar
 
 if TYPE_CHECKING:
-    from kafkafs.storage.operations.request import Row
+    from kafkafs.storage import Row
 
 
 def binary() -> BinaryIO:

@@ -39,8 +39,8 @@ class LocalFile(click.File):
 
 def local_path(value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
     """Calls `storage.local_path` and turns its LogDirError into a usage error."""
+    from kafkafs.storage import LogDirError
     from kafkafs.storage import local_path as checked
-    from kafkafs.storage.errors import LogDirError
 
     try:
         return checked(value)
@@ -237,7 +237,7 @@ def _split_configs(
 
 
 def _parse_time(_ctx: click.Context, _parameter: click.Parameter, value: str | None) -> int | None:
-    from kafkafs.storage.clock import milliseconds
+    from kafkafs.storage import milliseconds
 
     if value is None:
         return None

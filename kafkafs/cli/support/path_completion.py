@@ -10,7 +10,7 @@ from click.shell_completion import CompletionItem
 
 from kafkafs.mount.node import DirectoryNode
 from kafkafs.mount.vfs.errnos import TreeError
-from kafkafs.storage.errors import StorageError
+from kafkafs.storage import StorageError
 
 from .opening import open_engine, open_tree
 

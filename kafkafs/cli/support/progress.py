@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, BinaryIO, Final, TextIO
 
-from kafkafs.storage.errors import printable
+from kafkafs.storage import printable
 
 #: Reports the work done and the total (0 if unknown); any thread may call it.
 Report = Callable[[int, int], None]

@@ -27,9 +27,14 @@ from ..support.verb import Verb
 from ..support.words import Config
 
 if TYPE_CHECKING:
-    from kafkafs.storage import Engine, LogAppendInfo, RecordColumns
-    from kafkafs.storage.operations.append import AppendedLines, AppendLines
-    from kafkafs.storage.operations.request import ProgressListener
+    from kafkafs.storage import (
+        AppendedLines,
+        AppendLines,
+        Engine,
+        LogAppendInfo,
+        ProgressListener,
+        RecordColumns,
+    )
 
     from ..support.mounted_engine import MountedEngine
 
@@ -121,8 +126,7 @@ def command(
     before it are kept, the lines after it are not read. All appended records are on disk when the
     command exits. No broker may be running on LOG_DIRS.
     """
-    from kafkafs.storage.operations.append import AppendLines, append_lines
-    from kafkafs.storage.operations.request import SILENT
+    from kafkafs.storage import SILENT, AppendLines, append_lines
 
     from ..support.driver import perform
 
@@ -163,7 +167,7 @@ def command(
 
 
 def _append_through(mounted: MountedEngine, request: AppendLines, data: bytes) -> AppendedLines:
-    from kafkafs.storage.operations.request import PartitionFailed
+    from kafkafs.storage import PartitionFailed
 
     row: AppendedLines | PartitionFailed
     (row,) = mounted.ask(replace(request, size=len(data)), data)
@@ -294,8 +298,7 @@ def _appender(
 ) -> Iterator[Callable[[RecordColumns], LogAppendInfo]]:
     """Yields a function that appends records, with the current time where they have no timestamp.
     In a transaction all of them are appended or, if the block raises, none."""
-    from kafkafs.storage import TransactionalProducer
-    from kafkafs.storage.operations.request import writable
+    from kafkafs.storage import TransactionalProducer, writable
 
     partition, plan = (request.topic, request.partition), request.plan
     manager = writable(engine)

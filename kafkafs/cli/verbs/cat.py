@@ -89,7 +89,7 @@ def command(
 def copy(handle: Handle, out: Output, path: str) -> int:
     """Writes everything in `handle` to `out`, skipping damage, and returns the exit code."""
     from kafkafs.mount.vfs.errnos import ReadInterrupted
-    from kafkafs.storage.errors import CorruptError
+    from kafkafs.storage import CorruptError
 
     position = code = 0
     while True:

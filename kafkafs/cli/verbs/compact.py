@@ -22,8 +22,7 @@ from ..support.verb import Verb
 from ..support.words import Config
 
 if TYPE_CHECKING:
-    from kafkafs.storage import Selection
-    from kafkafs.storage.operations.compact import Compact, CompactedLog, KeptKey
+    from kafkafs.storage import Compact, CompactedLog, KeptKey, Selection
 
 # Why records are retained, for the table.
 _STAYS = {
@@ -102,7 +101,7 @@ def command(
     not: the key, the offset of its newest record, and why that record is retained; for a tombstone
     also its delete horizon.
     """
-    from kafkafs.storage.operations.compact import Compact, compact
+    from kafkafs.storage import Compact, compact
 
     from ..support.driver import perform
 
@@ -127,7 +126,7 @@ def command(
 def _print_keys(
     log_dirs: tuple[str, ...], configs: tuple[Config, ...], request: Compact, as_json: bool
 ) -> int:
-    from kafkafs.storage.operations.compact import retained_keys
+    from kafkafs.storage import retained_keys
 
     from ..support.driver import perform
 

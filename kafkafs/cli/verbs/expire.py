@@ -21,8 +21,7 @@ from ..support.verb import Verb
 from ..support.words import Config
 
 if TYPE_CHECKING:
-    from kafkafs.storage import Outlook, Selection
-    from kafkafs.storage.operations.expire import ExpiredSegment
+    from kafkafs.storage import ExpiredSegment, Outlook, Selection
 
 
 @click.command(
@@ -65,7 +64,7 @@ def command(
     --rw, the mount removes the files after file.delete.delay.ms; otherwise they remain until
     `kafkafs purge`. With --dry-run, nothing is changed and a broker may be running.
     """
-    from kafkafs.storage.operations.expire import Expire, expire
+    from kafkafs.storage import Expire, expire
 
     from ..support.driver import perform
 

@@ -12,7 +12,7 @@ from ..support.verb import Verb
 from ..support.words import Config, plain_path
 
 if TYPE_CHECKING:
-    from kafkafs.storage.operations.explain import Explain
+    from kafkafs.storage import Explain
 
 _LINKS: Final = ("first", "last")
 
@@ -63,7 +63,7 @@ def command(
     A missing, stale or wrong index only makes the walk longer. The exit code is 1 if there is no
     such record; the steps show why.
     """
-    from kafkafs.storage.operations.explain import ExplainedLookup, explain
+    from kafkafs.storage import ExplainedLookup, explain
 
     from ..support.driver import perform
     from ..support.lookup_report import lines_of
@@ -79,9 +79,7 @@ def command(
 
 def parse(path: str, isolation: str) -> Explain:
     """Parses a path of the tree. Raises click.BadParameter if it has neither of the two forms."""
-    from kafkafs.storage import Isolation
-    from kafkafs.storage.clock import milliseconds
-    from kafkafs.storage.operations.explain import Explain
+    from kafkafs.storage import Explain, Isolation, milliseconds
 
     level = Isolation(isolation)
     match path.split("/"):

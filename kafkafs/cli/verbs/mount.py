@@ -153,7 +153,7 @@ def command(
 
 def _report_first_pass(engine: Engine) -> None:
     """Prints what the first maintenance pass of the mount will delete."""
-    from kafkafs.storage.operations.first_pass import first_pass
+    from kafkafs.storage import first_pass
 
     found = first_pass(engine, time.time_ns() // 1_000_000)
     for failed in found.failures:

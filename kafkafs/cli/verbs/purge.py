@@ -60,7 +60,7 @@ def command(
     --maintain. Stray partitions (-stray) may hold the only copy of their records; they are removed
     only with --stray.
     """
-    from kafkafs.storage.operations.purge import Purge, purge
+    from kafkafs.storage import Purge, purge
 
     from ..support.driver import perform
 

@@ -20,8 +20,7 @@ from ..support.verb import Verb
 from ..support.words import Config
 
 if TYPE_CHECKING:
-    from kafkafs.storage import RecoveryPlan, Selection, TopicPartition
-    from kafkafs.storage.operations.recover import RecoveredPartition
+    from kafkafs.storage import RecoveredPartition, RecoveryPlan, Selection, TopicPartition
 
 
 @click.command(
@@ -58,7 +57,7 @@ def command(
     LOG_DIRS are always recovered as a whole; topics and partitions can be named only with
     --dry-run. Truncated data is also reported on stderr. No broker may be running on LOG_DIRS.
     """
-    from kafkafs.storage.operations.recover import Recover, recover, recovered
+    from kafkafs.storage import Recover, recover, recovered
 
     from ..support.driver import perform
 

@@ -20,7 +20,7 @@ from ..support.words import Config
 from . import topic_change, topic_config
 
 if TYPE_CHECKING:
-    from kafkafs.storage.operations.describe_topics import TopicSummary
+    from kafkafs.storage import TopicSummary
 
 
 @click.group(short_help="List, create, delete and configure topics.")
@@ -67,7 +67,7 @@ def list_command(
 
     A partition that cannot be read is reported on stderr, with exit code 1.
     """
-    from kafkafs.storage.operations.describe_topics import ListTopics, list_topics
+    from kafkafs.storage import ListTopics, list_topics
 
     from ..support.driver import perform
 

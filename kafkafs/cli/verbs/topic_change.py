@@ -84,9 +84,13 @@ def create(
     does not serve them. A topic is therefore created in the directories of a KRaft cluster only if
     the cluster knows it by TOPIC and --topic-id, or with --unregistered.
     """
-    from kafkafs.storage import MetaProperties
-    from kafkafs.storage.errors import Unregistered
-    from kafkafs.storage.operations.topics import CreatedTopic, CreateTopic, create_topic
+    from kafkafs.storage import (
+        CreatedTopic,
+        CreateTopic,
+        MetaProperties,
+        Unregistered,
+        create_topic,
+    )
 
     from ..support.driver import perform
 
@@ -127,7 +131,7 @@ def delete(log_dirs: tuple[str, ...], topics: tuple[str, ...], configs: tuple[Co
     deleted them after file.delete.delay.ms, and `kafkafs purge` immediately. No broker may be
     running on LOG_DIRS.
     """
-    from kafkafs.storage.operations.topics import DeleteTopics, RemovedTopic, delete_topics
+    from kafkafs.storage import DeleteTopics, RemovedTopic, delete_topics
 
     from ..support.driver import perform
 

@@ -21,7 +21,7 @@ from ..support.verb import Verb
 from ..support.words import Config
 
 if TYPE_CHECKING:
-    from kafkafs.storage.operations.describe_topics import TopicConfigs
+    from kafkafs.storage import TopicConfigs
 
 Row = tuple[str, str, str]
 
@@ -79,12 +79,12 @@ def command(
     changes = {**dict(add_config), **dict.fromkeys(delete_config)}
     rows: list[TopicConfigs] = []
     if changes:
-        from kafkafs.storage.operations.topics import ConfigureTopic, configure_topic
+        from kafkafs.storage import ConfigureTopic, configure_topic
 
         change = ConfigureTopic(topic, changes)
         code = perform(log_dirs, configs, change, configure_topic, rows.append)
     else:
-        from kafkafs.storage.operations.describe_topics import DescribeConfigs, describe_configs
+        from kafkafs.storage import DescribeConfigs, describe_configs
 
         code = perform(log_dirs, configs, DescribeConfigs(topic), describe_configs, rows.append)
     for found in rows:

@@ -13,8 +13,7 @@ from ..support.verb import Verb
 from ..support.words import Config
 
 if TYPE_CHECKING:
-    from kafkafs.storage import Selection
-    from kafkafs.storage.operations.transactions import PartitionTransaction
+    from kafkafs.storage import PartitionTransaction, Selection
 
 
 @click.command(
@@ -53,13 +52,13 @@ def command(
     With --abort, abort the transactions of one producer and print them. kafkafs cannot tell whether
     the producer is still running. No broker may be running on LOG_DIRS.
     """
-    from kafkafs.storage.operations.transactions import Transactions, transactions
+    from kafkafs.storage import Transactions, list_transactions
 
     from ..support.driver import perform
 
     found: list[PartitionTransaction] = []
     request = Transactions(selection, abort)
-    code = perform(log_dirs, configs, request, transactions, found.append)
+    code = perform(log_dirs, configs, request, list_transactions, found.append)
     if as_json:
         output.json_rows(found)
     elif found:

@@ -93,7 +93,7 @@ def command(
 
 def _listed(log_dirs: tuple[str, ...], configs: tuple[Config, ...], selection: Selection) -> Found:
     """Returns what can be restored, and the exit code."""
-    from kafkafs.storage.operations.undelete import ListDeleted, list_deleted
+    from kafkafs.storage import ListDeleted, list_deleted
 
     from ..support.driver import perform
 
@@ -111,8 +111,7 @@ def _undeleted(
 ) -> Found:
     """Returns what was restored, and the exit code. Warns if records of a restored topic had been
     deleted before the topic itself."""
-    from kafkafs.storage import Selection
-    from kafkafs.storage.operations.undelete import Undelete, undelete
+    from kafkafs.storage import Selection, Undelete, undelete
 
     from ..support.driver import perform
 

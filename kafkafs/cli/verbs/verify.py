@@ -41,8 +41,7 @@ def command(
     All batches are read and decoded. Nothing is changed. A running broker may change files during
     the check. Traces of a crash are reported, too, although `kafkafs recover` would repair them.
     """
-    from kafkafs.storage import Finding
-    from kafkafs.storage.operations.verify import Verify, VerifySummary, verify
+    from kafkafs.storage import Finding, Verify, VerifySummary, verify
 
     from ..support.driver import perform
 

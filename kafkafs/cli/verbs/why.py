@@ -22,7 +22,7 @@ from ..support.verb import Verb
 from ..support.words import Config
 
 if TYPE_CHECKING:
-    from kafkafs.storage.operations.why import ExplainedPartition, SegmentWhy, Standing
+    from kafkafs.storage import ExplainedPartition, SegmentWhy, Standing
 
 
 @click.command(
@@ -64,7 +64,7 @@ def command(
 
     Nothing is changed. A broker may be running.
     """
-    from kafkafs.storage.operations.why import Why, why
+    from kafkafs.storage import Why, why
 
     from ..support.driver import perform
 

@@ -25,11 +25,12 @@ from kafkafs.storage import (
     Damage,
     Isolation,
     Selected,
+    StorageError,
     TopicPartition,
     WritableDirFd,
+    fresh,
     local_path,
 )
-from kafkafs.storage.errors import StorageError, fresh
 
 from ..options import ReadOptions
 from ..read.planning import DataLoss, OffsetRange, assigned, plan, refuse_within_log_dir

@@ -17,8 +17,14 @@ import pyarrow as pa
 import pyarrow.ipc as ipc
 import pyarrow.parquet as pq
 
-from kafkafs.storage import Columns, TimestampType, json_lines, schema_of, to_record_batch
-from kafkafs.storage.errors import CorruptError
+from kafkafs.storage import (
+    Columns,
+    CorruptError,
+    TimestampType,
+    json_lines,
+    schema_of,
+    to_record_batch,
+)
 
 Format = Literal["parquet", "arrow", "jsonl"]
 FORMATS: Final = ("parquet", "arrow", "jsonl")

@@ -29,8 +29,12 @@ from kafkafs.storage import (
     MAX_INT32,
     MAX_OFFSET,
     METADATA_TOPIC,
+    ConfigError,
     Configs,
+    CorruptError,
     DirFd,
+    LogDirError,
+    SegmentGone,
     Selected,
     Selection,
     TopicPartition,
@@ -38,9 +42,9 @@ from kafkafs.storage import (
     is_legal_topic,
     is_uuid_text,
     lag_conflict,
+    printable,
     topic_config,
 )
-from kafkafs.storage.errors import ConfigError, CorruptError, LogDirError, SegmentGone, printable
 
 from ..read.planning import OffsetRange
 from .export_files import FORMATS, NO_DATE

@@ -21,25 +21,27 @@ import numpy as np
 import pyarrow as pa
 
 from kafkafs.storage import (
+    CorruptError,
     Engine,
     IngestWrite,
     LogManager,
     LogWriter,
+    Refused,
     SealedSegment,
     Selected,
     StagedPart,
     StagedWriter,
     StagingPlace,
+    StorageError,
     TopicConfig,
     TopicPartition,
+    batches_of,
     ingest_parts,
     local_path,
     refuse_in_engine,
     refuse_unregistered,
     staging_path,
 )
-from kafkafs.storage.errors import CorruptError, Refused, StorageError
-from kafkafs.storage.operations.import_batches import batches_of
 
 from .export_files import SCHEMA, read_file
 from .export_notes import (

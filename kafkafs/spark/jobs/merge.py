@@ -11,8 +11,17 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from kafkafs.storage import FIRST, LEADER_EPOCH_FILE, Selected, Selection, local_path
-from kafkafs.storage.operations.merge import Merge, MergedPartition, MergeUnit, merge_partition
+from kafkafs.storage import (
+    FIRST,
+    LEADER_EPOCH_FILE,
+    Merge,
+    MergedPartition,
+    MergeUnit,
+    Selected,
+    Selection,
+    local_path,
+    merge_partition,
+)
 
 from .job_log_dirs import JobLogDirs
 from .new_log_dir import NewLogDir

@@ -14,19 +14,17 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from kafkafs.storage import (
+    LogDirError,
     PartitionDir,
+    Settled,
+    SettleUnit,
     TopicPartition,
     WritableDirFd,
     WritableFile,
-    partition_dir,
-)
-from kafkafs.storage.errors import LogDirError
-from kafkafs.storage.operations.new_log_dir import (
-    Settled,
-    SettleUnit,
     close_log_dir,
     make_partition,
     new_log,
+    partition_dir,
     settle,
     settle_unit,
 )

@@ -11,8 +11,7 @@ import json
 import os
 from typing import Any, Final
 
-from kafkafs.storage import DirFd, WritableDirFd
-from kafkafs.storage.errors import CorruptError, LogDirError, SegmentGone
+from kafkafs.storage import CorruptError, DirFd, LogDirError, SegmentGone, WritableDirFd
 
 _MOST_BYTES: Final = 1 << 30
 JOB_NOTE: Final = "job.json"

@@ -11,11 +11,12 @@ from dataclasses import fields
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from kafkafs.storage import Selected, Selection
-from kafkafs.storage.operations.reindex import (
+from kafkafs.storage import (
     Reindex,
     ReindexedPartition,
     ReindexUnit,
+    Selected,
+    Selection,
     UnitReindexed,
     locked_segments,
     reindex_unit,

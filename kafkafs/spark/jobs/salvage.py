@@ -11,15 +11,20 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from kafkafs.storage import FileKind, Selected, Selection, TopicPartition, local_path, segment_file
-from kafkafs.storage.operations.new_log_dir import Settled
-from kafkafs.storage.operations.salvage import (
+from kafkafs.storage import (
+    FileKind,
     Salvage,
     SalvagedSegment,
     SalvageUnit,
+    Selected,
+    Selection,
+    Settled,
+    TopicPartition,
     is_useless,
+    local_path,
     salvage_segment,
     salvaged_partition,
+    segment_file,
     segments_to_salvage,
 )
 

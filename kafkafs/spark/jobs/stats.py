@@ -23,11 +23,11 @@ from kafkafs.storage import (
     Columns,
     Isolation,
     Selected,
+    StorageError,
     WritableDirFd,
     local_path,
     to_record_batch,
 )
-from kafkafs.storage.errors import StorageError
 
 from ..read.planning import DataLoss, OffsetRange, plan
 from ..read.reading import Reading

@@ -17,18 +17,16 @@ from kafkafs.storage import (
     Decoder,
     Finding,
     PartitionDir,
-    SegmentDigest,
-    Selected,
-    TopicPartition,
-    local_path,
-)
-from kafkafs.storage.operations.verifier import Verifier
-from kafkafs.storage.operations.verify import (
     PartitionResult,
+    SegmentDigest,
     SegmentResult,
     SegmentUnit,
+    Selected,
+    TopicPartition,
+    Verifier,
     check_partition,
     check_segment,
+    local_path,
     segments_of,
 )
 

@@ -12,8 +12,14 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from kafkafs.storage import MAX_INT32, MAX_OFFSET, TopicPartition, is_legal_topic, is_uuid_text
-from kafkafs.storage.errors import printable
+from kafkafs.storage import (
+    MAX_INT32,
+    MAX_OFFSET,
+    TopicPartition,
+    is_legal_topic,
+    is_uuid_text,
+    printable,
+)
 
 from ..options import TOPIC_IDS
 

@@ -18,17 +18,15 @@ from typing import Final
 
 from kafkafs.storage import (
     META_PROPERTIES_FILE,
+    CorruptError,
     Engine,
+    LogDirError,
     PartitionDir,
     Segment,
     TopicPartition,
-    View,
-)
-from kafkafs.storage.errors import (
-    CorruptError,
-    LogDirError,
     UnknownPartition,
     UnknownTopic,
+    View,
     printable,
 )
 

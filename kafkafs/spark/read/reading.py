@@ -18,8 +18,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kafkafs.storage import Columns, Damage, Engine, Isolation, View, to_record_batch
-from kafkafs.storage.errors import SegmentGone, StorageError, UnknownPartition, UnknownTopic, fresh
+from kafkafs.storage import (
+    Columns,
+    Damage,
+    Engine,
+    Isolation,
+    SegmentGone,
+    StorageError,
+    UnknownPartition,
+    UnknownTopic,
+    View,
+    fresh,
+    to_record_batch,
+)
 
 from .planning import LOGGER, OffsetRange, recreated, report_loss
 from .topic_ids import id_of

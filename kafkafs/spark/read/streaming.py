@@ -14,8 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from kafkafs.storage import TopicPartition, View
-from kafkafs.storage.errors import UnknownPartition, UnknownTopic
+from kafkafs.storage import TopicPartition, UnknownPartition, UnknownTopic, View
 
 from ..options import ReadOptions
 from .partition_offsets import PartitionOffsets

@@ -9,8 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from kafkafs.storage import Engine, TopicPartition
-from kafkafs.storage.errors import CorruptError, SegmentGone, UnknownPartition, UnknownTopic
+from kafkafs.storage import (
+    CorruptError,
+    Engine,
+    SegmentGone,
+    TopicPartition,
+    UnknownPartition,
+    UnknownTopic,
+)
 
 # How often contradicting ids are read: if a topic is created again while its partitions are read
 # one after another, some have the old id and others the new one.

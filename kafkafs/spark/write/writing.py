@@ -20,13 +20,18 @@ from kafkafs.storage import (
     Engine,
     IngestWrite,
     Int64s,
+    LogDirLocked,
     LogManager,
     RecordColumns,
     StagedPart,
     StagedWriter,
     StagingPlace,
+    StorageError,
+    SystemClock,
     TopicConfig,
     TopicPartition,
+    UnknownPartition,
+    UnknownTopic,
     WritableDirFd,
     check_is_log_dir,
     finish_all,
@@ -39,8 +44,6 @@ from kafkafs.storage import (
     to_record_columns,
     who_holds,
 )
-from kafkafs.storage.clock import SystemClock
-from kafkafs.storage.errors import LogDirLocked, StorageError, UnknownPartition, UnknownTopic
 
 from ..read.planning import LOGGER
 from .job_names import is_stale

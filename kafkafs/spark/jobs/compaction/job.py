@@ -25,36 +25,36 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 from kafkafs.storage import (
     FILES,
     REASONS,
+    CleaningAborted,
     CleaningCandidate,
     CleaningResult,
+    Compact,
     Copied,
+    CorruptError,
     FileKind,
     FileState,
     LogManager,
     LogToClean,
+    NotCompacted,
     Plan,
     RecordRetention,
     Replace,
+    SegmentGone,
     Selected,
     Selection,
     Shape,
     StagedSegment,
+    StorageError,
     TopicPartition,
     WritableDirFd,
+    candidate,
     discard_cleaned,
     fingerprint,
+    is_due,
     local_path,
     partition_dir,
     segment_file,
 )
-from kafkafs.storage.errors import (
-    CleaningAborted,
-    CorruptError,
-    NotCompacted,
-    SegmentGone,
-    StorageError,
-)
-from kafkafs.storage.operations.compact import Compact, candidate, is_due
 
 from ...read.planning import refuse_within_log_dir
 from .. import tasks

@@ -16,6 +16,7 @@ from kafkafs.storage import (
     SLOT_BYTES,
     CleanedSegment,
     CleanedSink,
+    CleaningAborted,
     CleaningResult,
     Copied,
     LogRange,
@@ -26,6 +27,7 @@ from kafkafs.storage import (
     SegmentGroup,
     SplitPass,
     StagedSegment,
+    StorageError,
     TopicConfig,
     TopicPartition,
     View,
@@ -35,7 +37,6 @@ from kafkafs.storage import (
     decide_range,
     write_keys,
 )
-from kafkafs.storage.errors import CleaningAborted, StorageError
 
 from ..job_log_dirs import JobLogDirs
 

@@ -8,8 +8,7 @@ import os
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 
-from kafkafs.storage import DirFd, WritableDirFd
-from kafkafs.storage.errors import LogDirError, SegmentGone, printable
+from kafkafs.storage import DirFd, LogDirError, SegmentGone, WritableDirFd, printable
 
 _WHOLE = "whole"
 
