@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final
 
 from ..errors import LogDirError
 from ..format.files.names import METADATA_TOPIC, TopicPartition
@@ -157,8 +156,8 @@ def _write(
     lost."""
     counts = {"batches": 0, "ofBoth": 0, "ofFirst": 0, "ofSecond": 0, "cleanedOtherwise": 0}
     holes: list[Row] = []
-    segments = _Segments(directory, replicas, parting.leader)
-    with segments:
+    with ExitStack() as file:
+        segments = _Segments(directory, replicas, parting.leader, file)
         for taken in merging.batches():
             segments.append(taken)
             counts["batches"] += 1
@@ -171,10 +170,15 @@ def _write(
 
 class _Segments:
     """The segments of the new log. They begin at the base offsets of the leader's segments and,
-    outside of its range, of the other replica's."""
+    outside of its range, of the other replica's. `file` closes the current one: completely, or, if
+    an error ends its block, without giving it its name."""
 
     def __init__(
-        self, directory: WritableDirFd, replicas: tuple[Replica, Replica], leader: int
+        self,
+        directory: WritableDirFd,
+        replicas: tuple[Replica, Replica],
+        leader: int,
+        file: ExitStack,
     ) -> None:
         self._directory, self._replicas = directory, replicas
         bases = [[facts.base_offset for facts in replica.segments] for replica in replicas]
@@ -183,21 +187,9 @@ class _Segments:
         outer = [base for base in bases[1 - leader] if not inner[0] <= base <= inner[1]]
         self._bases = sorted({*of_leader, *outer})
         self._next = 0  # of _bases, the one that begins the next segment
-        self._stack = ExitStack()
+        self._closing = file
         self._file: WritableFile | None = None
         self._base = self._position = self._end = 0
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        # After an error, the incomplete segment is not renamed.
-        self._stack.__exit__(kind, error, trace)
 
     def append(self, taken: Taken) -> None:
         batch = taken.batch
@@ -217,8 +209,7 @@ class _Segments:
     def _roll(self, taken: Taken) -> None:
         """Starts the segment of a batch at the next base offset up to it, so that it has the name
         of the segment that the batch comes from."""
-        self._stack.close()
-        self._stack = ExitStack()
+        self._closing.close()
         base = taken.segment
         if self._file is not None:  # a wrapper does not contain its first offset
             base = taken.batch.base if taken.batch.count >= 0 else self._end
@@ -226,7 +217,7 @@ class _Segments:
             base = self._bases[self._next]
             self._next += 1
         mtime = self._replicas[taken.replica].mtimes[taken.segment]
-        self._file = self._stack.enter_context(new_log(self._directory, base, mtime))
+        self._file = self._closing.enter_context(new_log(self._directory, base, mtime))
         self._base, self._position = base, 0
 
 

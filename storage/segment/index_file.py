@@ -19,6 +19,7 @@ An index uses two descriptors: the file's and the map's own duplicate of it.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from mmap import ACCESS_READ, mmap
@@ -165,7 +166,7 @@ class IndexFile:
         return len(data) == size and self._is_written(data)
 
 
-class SegmentIndex(Generic[E]):
+class SegmentIndex(ABC, Generic[E]):
     """The written entries of one of a segment's indexes, as objects of the class `E`."""
 
     layout: ClassVar[Struct]
@@ -180,9 +181,9 @@ class SegmentIndex(Generic[E]):
         return cls(directory.open(name), base_offset)
 
     @staticmethod
+    @abstractmethod
     def is_written(data: bytes) -> bool:
         """Whether these are the bytes of an entry, not of padding; see IndexFile."""
-        raise NotImplementedError
 
     @property
     def path(self) -> str:
@@ -212,5 +213,6 @@ class SegmentIndex(Generic[E]):
         """Yields all entries in file order, unchecked."""
         return map(self._entry, self._file.stream())
 
+    @abstractmethod
     def _entry(self, fields: Fields) -> E:
-        raise NotImplementedError
+        """Returns the entry that a slot's fields are."""

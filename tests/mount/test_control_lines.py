@@ -62,8 +62,7 @@ def test_what_a_json_object_describes(
 ) -> None:
     (line,) = lines_of(request_)
     found = line.decode().split(" ", 1)[1]
-    # mypy cannot solve the type variable for the union of the parameters.
-    assert described(type(request_), found) == request_  # type: ignore[type-var]
+    assert described(type(request_), found) == request_
 
 
 @pytest.mark.parametrize(

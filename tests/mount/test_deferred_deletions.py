@@ -58,10 +58,13 @@ class Closing:
         pass
 
 
-def test_they_are_put_within_a_second_and_again_every_second() -> None:
+def test_they_are_put_within_a_second_and_again_every_second(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     disk = Disk()
     deferred = DeferredDeletions(disk.put)
-    deferred._closing = closing = Closing(3)  # type: ignore[assignment]
+    closing = Closing(3)
+    monkeypatch.setattr(deferred, "_closing", closing)
     disk.error = OSError(errno.ENOSPC, "No space left on device")
     deferred.schedule(_KEYS[0])
     wait_until(lambda: len(closing.waits) == 4)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import struct
-import time
-from collections.abc import Callable
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -38,6 +40,7 @@ from kafkafs.storage.log.delete.retention import Rule
 from tests.building import MessageFields, build_messages
 from tests.reading import COMMITTED, open_view, read
 from tests.threads import in_threads, repeating
+from tests.waiting import wait_until
 from tests.writing import NOW, batch, config, files, open_log
 
 SIZE = len(batch())
@@ -224,60 +227,76 @@ def test_a_batch_sent_twice_is_answered_with_its_offsets(path: Path) -> None:
 # -- many threads ---------------------------------------------------------------------------------
 
 
-class CountingCalls(Calls):
-    """Counts writes and fsyncs of `.log` files, and makes them slow."""
+class CountedCalls(Calls):
+    """Counts fsyncs and writes. Each call of the kind `slow` takes until all `threads` append."""
 
-    def __init__(self) -> None:
-        self.fsyncs = 0
-        self.writes = 0
+    def __init__(self, threads: int = 0, slow: str = "") -> None:
+        self.counts: Counter[str] = Counter()
+        self._lock = threading.Lock()
+        self._elsewhere = threads
+        self._slow = slow
+
+    @contextmanager
+    def appending(self) -> Iterator[None]:
+        """Surrounds an append of a thread."""
+        with self._lock:
+            self._elsewhere -= 1
+        yield
+        with self._lock:
+            self._elsewhere += 1
+
+    def work(self, append: Callable[[int], object], times: int) -> None:
+        """Calls `append` so many times with a number; then its thread is waited for no longer."""
+        for number in range(times):
+            with self.appending():
+                append(number)
+        with self._lock:
+            self._elsewhere -= 1
+
+    def _count(self, what: str) -> None:
+        self.counts[what] += 1
+        if what == self._slow:
+            wait_until(lambda: not self._elsewhere)
 
     def fsync(self, fd: int) -> None:
-        self.fsyncs += 1
-        time.sleep(0.005)
+        self._count("fsync")
         super().fsync(fd)
 
     def pwritev(self, fd: int, buffers: Any, position: int) -> int:
-        self.writes += 1
+        self._count("pwritev")
         return super().pwritev(fd, buffers, position)
 
 
 def test_threads_share_fsyncs_and_each_gets_offsets_of_its_own(path: Path) -> None:
     writer = open_log(path, config(segment_bytes=50 * SIZE), SetClock(NOW))
     got: list[tuple[int, bytes]] = []
-    calls = CountingCalls()
+    calls = CountedCalls(8, "fsync")
 
-    def work(number: int) -> None:
-        for n in range(20):
-            value = b"%d.%d" % (number, n)
-            appended = writer.append_records(RecordColumns.from_values([value]), durable=True)
-            assert writer.recovery_point > appended.last_offset
-            got.append((appended.first_offset, value))
+    def append(thread: int, n: int) -> None:
+        value = b"%d.%d" % (thread, n)
+        appended = writer.append_records(RecordColumns.from_values([value]), durable=True)
+        assert writer.recovery_point > appended.last_offset
+        got.append((appended.first_offset, value))
 
     with replaced(calls):
-        in_threads(*[partial(work, number) for number in range(8)])
-    assert calls.fsyncs < 100
+        in_threads(*[partial(calls.work, partial(append, number), 20) for number in range(8)])
+    assert calls.counts["fsync"] < 100
     assert sorted(got) == [(record.offset, record.value) for record in read(open_view(path))]
     assert [offset for offset, _ in sorted(got)] == list(range(160))
 
 
 def test_appends_that_wait_are_written_together(path: Path) -> None:
-    class SlowWrites(CountingCalls):
-        def pwritev(self, fd: int, buffers: Any, position: int) -> int:
-            time.sleep(0.01)
-            return super().pwritev(fd, buffers, position)
-
     writer = open_log(path, clock=SetClock(NOW))
-    calls = SlowWrites()
+    calls = CountedCalls(10, "pwritev")
 
-    def work(number: int) -> None:
-        for sequence in range(10):
-            writer.append(
-                batch(producer_id=number, producer_epoch=0, base_sequence=sequence, codec=Codec.LZ4)
-            )
+    def append(number: int, sequence: int) -> None:
+        writer.append(
+            batch(producer_id=number, producer_epoch=0, base_sequence=sequence, codec=Codec.LZ4)
+        )
 
     with replaced(calls):
-        in_threads(*[partial(work, number) for number in range(10)])
-    assert calls.writes < 70
+        in_threads(*[partial(calls.work, partial(append, number), 10) for number in range(10)])
+    assert calls.counts["pwritev"] < 70
     assert offsets(path) == list(range(100))
     assert {state.last_sequence for state in writer.producers.states()} == {9}
 
@@ -343,16 +362,16 @@ def test_everything_at_once(path: Path) -> None:
 
 
 def test_nothing_is_synced_unless_it_is_asked_for(writer: LogWriter) -> None:
-    calls = CountingCalls()
+    calls = CountedCalls()
     with replaced(calls):
         writer.append(batch())
-        assert (calls.fsyncs, writer.recovery_point) == (0, 0)
+        assert (calls.counts["fsync"], writer.recovery_point) == (0, 0)
         writer.append(batch(), durable=True)
         assert writer.recovery_point == 2
-        count = calls.fsyncs
+        count = calls.counts["fsync"]
         assert count >= 1
         writer.flush()
-        assert calls.fsyncs == count
+        assert calls.counts["fsync"] == count
 
 
 def roll_and_flush(writer: LogWriter) -> None:
@@ -413,10 +432,10 @@ def test_a_rolled_segment_is_synced_in_the_background(path: Path) -> None:
 def test_a_roll_with_nothing_unflushed_syncs_the_indexes_that_it_closes(path: Path) -> None:
     writer = open_log(path, config(segment_bytes=SIZE), SetClock(NOW), later=lambda task: None)
     writer.append(batch(), durable=True)
-    calls = CountingCalls()
+    calls = CountedCalls()
     with replaced(calls):
         writer.append(batch())
-    assert calls.fsyncs == 3 + 1  # and that of the directory
+    assert calls.counts["fsync"] == 3 + 1  # and that of the directory
 
 
 # -- deleting -------------------------------------------------------------------------------------
