@@ -75,7 +75,7 @@ def against_kafka(plan: Plan) -> Outcomes:
         )
     yield versus(
         33, "Spark, batch scan", (seconds["kafkafs"], seconds["kafka"]),
-        "Spark's Kafka source, local broker", 3, amount=plan.records / 1e6, unit="M rec/s",
+        "Spark's source, local broker", 3, amount=plan.records / 1e6, unit="M rec/s",
     )  # fmt: skip
 
 

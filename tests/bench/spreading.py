@@ -82,7 +82,7 @@ def _against_the_cleaner(spark: SparkSession, partitions: int, plan: Plan) -> Ou
     where = f"in {partitions} partitions" if partitions > 1 else "in one partition"
     return versus(
         35,
-        f"Spark, compact {plan.records / 1e6:g} M records, {plan.keys / 1e6:g} M keys {where}",
+        f"Spark, {plan.records / 1e6:g} M records, {plan.keys / 1e6:g} M keys {where}",
         (seconds["tasks"], seconds["cleaner"]),
         "the cleaner, one thread",
         1.5,

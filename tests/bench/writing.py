@@ -72,7 +72,7 @@ def _append_lines(
             )
     work = f"cat {lines.stat().st_size // count}-byte JSON lines >> append.jsonl"
     for peer, target in zip(("engine", "kcat"), targets, strict=True):
-        name = {"engine": "the engine's own JSON append", "kcat": "kcat -P of the lines"}[peer]
+        name = {"engine": "the engine's append", "kcat": "kcat -P of the lines"}[peer]
         yield versus(
             19, work, (seconds["ours"], seconds[peer]), name, target,
             amount=count / 1e6, unit="M lines/s",
