@@ -109,7 +109,6 @@ from .format.records.arrow import record_tables as record_tables
 from .format.records.arrow import schema_of as schema_of
 from .format.records.arrow import to_message as to_message
 from .format.records.arrow import to_record_batch as to_record_batch
-from .format.records.arrow import to_record_columns as to_record_columns
 from .format.records.batch import SIZE as SIZE
 from .format.records.batch import BatchHeader as BatchHeader
 from .format.records.batch import Int64s as Int64s
@@ -125,6 +124,7 @@ from .format.records.columns import Lines as Lines
 from .format.records.columns import Record as Record
 from .format.records.decoder import Decoder as Decoder
 from .format.records.encoder import BatchPlan as BatchPlan
+from .format.records.from_arrow import to_record_columns as to_record_columns
 from .format.records.record_columns import RecordColumns as RecordColumns
 from .format.records.record_columns import SimpleRecord as SimpleRecord
 from .format.records.record_columns import partitions_of as partitions_of

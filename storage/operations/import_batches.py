@@ -11,9 +11,9 @@ import pyarrow as pa
 
 from ..config.kafka import TopicConfig
 from ..format.layout import Codec, TimestampType
-from ..format.records.arrow import to_record_columns
 from ..format.records.batch import BASE_OFFSET, LAST_OFFSET, POSITION, Bytes, Int64s
 from ..format.records.encoder import BatchPlan, Encoded, empty_batch, encode
+from ..format.records.from_arrow import to_record_columns
 
 # The most offsets that one batch without records covers: a segment holds fewer than 2**31.
 _MOST_COVERED: Final = 1 << 30

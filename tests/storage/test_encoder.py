@@ -20,6 +20,7 @@ from kafkafs.storage.format.records.batch import BatchTable, scan
 from kafkafs.storage.format.records.columns import Columns
 from kafkafs.storage.format.records.decoder import Decoder
 from kafkafs.storage.format.records.encoder import BatchPlan, empty_batch, encode
+from kafkafs.storage.format.records.from_arrow import to_record_columns
 from kafkafs.storage.format.records.record_columns import RecordColumns, SimpleRecord
 from tests import kernel_forms
 from tests.batches import BYTES, HEADERS
@@ -174,7 +175,7 @@ def test_records_come_through_arrow(records: list[SimpleRecord], skipped: int) -
     plan = BatchPlan()
     first = encode(RecordColumns.from_records(records), plan)
     table = arrow.to_record_batch(decoded(first.data, first.table), "t", 0)
-    again = encode(arrow.to_record_columns(table.slice(skipped)), plan)
+    again = encode(to_record_columns(table.slice(skipped)), plan)
     assert bytes(again.data) == b"".join(built(records[skipped:], plan))
 
 
@@ -258,7 +259,7 @@ def test_an_arrow_column_of_another_type_is_refused() -> None:
 
     for name in ("key", "value", "timestamp", "headers"):
         with pytest.raises(TypeError, match="not"):
-            arrow.to_record_columns(pa.table({name: pa.array([1.5])}))
+            to_record_columns(pa.table({name: pa.array([1.5])}))
 
 
 def test_arrow_columns_may_come_in_pieces_and_in_any_size() -> None:
@@ -267,7 +268,7 @@ def test_arrow_columns_may_come_in_pieces_and_in_any_size() -> None:
     pieces = pa.chunked_array(
         [pa.array(["a", None], pa.large_string()), pa.array(["ccc"], pa.large_string())]
     )
-    columns = arrow.to_record_columns(pa.table({"value": pieces, "other": pa.array([1, 2, 3])}))
+    columns = to_record_columns(pa.table({"value": pieces, "other": pa.array([1, 2, 3])}))
     expected = [SimpleRecord(-1, None, value) for value in (b"a", None, b"ccc")]
     assert bytes(encode(columns, BatchPlan()).data) == b"".join(built(expected, BatchPlan()))
     assert np.array_equal(columns.timestamps, [-1, -1, -1])
