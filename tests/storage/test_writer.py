@@ -5,8 +5,7 @@ from __future__ import annotations
 import struct
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -34,7 +33,8 @@ from kafkafs.storage.format.records.encoder import BatchPlan
 from kafkafs.storage.format.records.record_columns import RecordColumns, SimpleRecord
 from kafkafs.storage.format.records.validate import AppendOrigin
 from kafkafs.storage.io.durable import Calls, replaced
-from kafkafs.storage.log.append.appending import LogAppendInfo
+from kafkafs.storage.log.append.appending import AppendRequest, LogAppendInfo
+from kafkafs.storage.log.append.group_commit import GroupCommit
 from kafkafs.storage.log.append.writer import LogWriter
 from kafkafs.storage.log.delete.retention import Rule
 from tests.building import MessageFields, build_messages
@@ -228,49 +228,45 @@ def test_a_batch_sent_twice_is_answered_with_its_offsets(path: Path) -> None:
 
 
 class CountedCalls(Calls):
-    """Counts fsyncs and writes. Each call of the kind `slow` takes until all `threads` append."""
+    """Counts fsyncs and writes."""
 
-    def __init__(self, threads: int = 0, slow: str = "") -> None:
+    def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
-        self._lock = threading.Lock()
-        self._elsewhere = threads
-        self._slow = slow
-
-    @contextmanager
-    def appending(self) -> Iterator[None]:
-        """Surrounds an append of a thread."""
-        with self._lock:
-            self._elsewhere -= 1
-        yield
-        with self._lock:
-            self._elsewhere += 1
-
-    def work(self, append: Callable[[int], object], times: int) -> None:
-        """Calls `append` so many times with a number; then its thread is waited for no longer."""
-        for number in range(times):
-            with self.appending():
-                append(number)
-        with self._lock:
-            self._elsewhere -= 1
-
-    def _count(self, what: str) -> None:
-        self.counts[what] += 1
-        if what == self._slow:
-            wait_until(lambda: not self._elsewhere)
 
     def fsync(self, fd: int) -> None:
-        self._count("fsync")
+        self.counts["fsync"] += 1
         super().fsync(fd)
 
     def pwritev(self, fd: int, buffers: Any, position: int) -> int:
-        self._count("pwritev")
+        self.counts["pwritev"] += 1
         return super().pwritev(fd, buffers, position)
+
+
+class Gathering:
+    """Makes every group of appends take until each of the threads that still append either is in
+    it or waits."""
+
+    def __init__(self, group: GroupCommit, threads: int) -> None:
+        self._group, self._append, self._threads = group, group._append, threads
+        self._lock = threading.Lock()
+        group._append = self._append_late
+
+    def _append_late(self, requests: Sequence[AppendRequest]) -> None:
+        wait_until(lambda: len(self._group._waiting) == self._threads - len(requests))
+        self._append(requests)
+
+    def work(self, append: Callable[[int], object], times: int) -> None:
+        """Calls `append` so many times with a number, in a thread that then ends."""
+        for number in range(times):
+            append(number)
+        with self._lock:
+            self._threads -= 1
 
 
 def test_threads_share_fsyncs_and_each_gets_offsets_of_its_own(path: Path) -> None:
     writer = open_log(path, config(segment_bytes=50 * SIZE), SetClock(NOW))
     got: list[tuple[int, bytes]] = []
-    calls = CountedCalls(8, "fsync")
+    calls, gathering = CountedCalls(), Gathering(writer._durable_appends, 8)
 
     def append(thread: int, n: int) -> None:
         value = b"%d.%d" % (thread, n)
@@ -279,7 +275,7 @@ def test_threads_share_fsyncs_and_each_gets_offsets_of_its_own(path: Path) -> No
         got.append((appended.first_offset, value))
 
     with replaced(calls):
-        in_threads(*[partial(calls.work, partial(append, number), 20) for number in range(8)])
+        in_threads(*[partial(gathering.work, partial(append, number), 20) for number in range(8)])
     assert calls.counts["fsync"] < 100
     assert sorted(got) == [(record.offset, record.value) for record in read(open_view(path))]
     assert [offset for offset, _ in sorted(got)] == list(range(160))
@@ -287,7 +283,7 @@ def test_threads_share_fsyncs_and_each_gets_offsets_of_its_own(path: Path) -> No
 
 def test_appends_that_wait_are_written_together(path: Path) -> None:
     writer = open_log(path, clock=SetClock(NOW))
-    calls = CountedCalls(10, "pwritev")
+    calls, gathering = CountedCalls(), Gathering(writer._appends, 10)
 
     def append(number: int, sequence: int) -> None:
         writer.append(
@@ -295,7 +291,7 @@ def test_appends_that_wait_are_written_together(path: Path) -> None:
         )
 
     with replaced(calls):
-        in_threads(*[partial(calls.work, partial(append, number), 10) for number in range(10)])
+        in_threads(*[partial(gathering.work, partial(append, number), 10) for number in range(10)])
     assert calls.counts["pwritev"] < 70
     assert offsets(path) == list(range(100))
     assert {state.last_sequence for state in writer.producers.states()} == {9}
