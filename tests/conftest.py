@@ -52,6 +52,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                 item.add_marker(pytest.mark.xdist_group(names[0]))
 
 
+@pytest.hookimpl(trylast=True)  # after xdist has read the groups
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Refuses a pytest-xdist that ignores the groups, since each process would set up all that is
+    shared."""
+    if not session.config.getoption("loadgroup", False):
+        return
+    for item in session.items:
+        group = item.get_closest_marker("xdist_group")
+        if group is not None and not item.nodeid.endswith(f"@{group.args[0]}"):
+            raise pytest.UsageError(f"{item.nodeid}: pytest-xdist ignores group {group.args[0]}")
+
+
 def _is_for_brokers(item: pytest.Item) -> bool:
     return item.path.parent.name == "broker"
 
