@@ -61,7 +61,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     for item in session.items:
         group = item.get_closest_marker("xdist_group")
         if group is not None and not item.nodeid.endswith(f"@{group.args[0]}"):
-            raise pytest.UsageError(f"{item.nodeid}: pytest-xdist ignores group {group.args[0]}")
+            raise RuntimeError(f"{item.nodeid}: pytest-xdist ignores group {group.args[0]}")
 
 
 def _is_for_brokers(item: pytest.Item) -> bool:
