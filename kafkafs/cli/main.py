@@ -153,7 +153,8 @@ def main() -> None:
     # verbs run; nothing here uses it.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     # As in cat and ls, a reader that closes the pipe early (`| head -1`) ends the verb silently.
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    if hasattr(signal, "SIGPIPE"):
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     cli()
 
 

@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import re
+import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -61,7 +62,10 @@ class Mounted:
 
 
 def mounts() -> list[Mounted]:
-    """Returns the visible mounts: where several are stacked, the last."""
+    """Returns the visible mounts: where several are stacked, the last. None on other systems than
+    Linux."""
+    if sys.platform != "linux":
+        return []  # FUSE mounts are made only there
     found: dict[str, Mounted] = {}
     with open(_MOUNT_TABLE, "rb") as lines:
         for line in lines:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import mmap
 import secrets
+import sys
 from collections.abc import Iterator
 from typing import Final
 
@@ -33,6 +34,11 @@ _SLOTS_AT_ONCE: Final = 1 << 20
 _MAX_SLOTS: Final = (1 << 32) - 1
 
 
+# Windows, whose anonymous memory is private anyway, has no such flags.
+_PRIVATE: Final = (
+    {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}
+)
+
 _NOT_RECENT: Final[NDArray[np.uint64]] = np.zeros(0, dtype=np.uint64)
 
 
@@ -51,9 +57,9 @@ class OffsetMap:
         if not 0 < load_factor <= 1 or self.capacity < 1:
             raise ValueError(f"{memory_bytes} bytes at load {load_factor} are too few for a key")
         self._load_factor = load_factor
-        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
-        self._memory = mmap.mmap(-1, self.slots * SLOT_BYTES, flags)
-        self._memory.madvise(mmap.MADV_HUGEPAGE)
+        self._memory = mmap.mmap(-1, self.slots * SLOT_BYTES, **_PRIVATE)
+        if hasattr(mmap, "MADV_HUGEPAGE"):
+            self._memory.madvise(mmap.MADV_HUGEPAGE)
         self._table: NDArray[np.uint64] = np.frombuffer(self._memory, dtype=np.uint64)
         self._scratch: NDArray[np.uint64] = np.empty((_BLOCK + 1, 3), dtype=np.uint64)
         self._hash_key = secrets.randbits(64), secrets.randbits(64)
@@ -179,7 +185,10 @@ class OffsetMap:
 
     def clear(self) -> None:
         """Empties the map and returns its memory to the system until it is used again."""
-        self._memory.madvise(mmap.MADV_DONTNEED)
+        if sys.platform == "linux":
+            self._memory.madvise(mmap.MADV_DONTNEED)
+        else:
+            self._table.fill(0)
         self._entries = 0
         self.latest_offset = -1
 

@@ -20,7 +20,9 @@ _FIRST: Final = 2
 
 def processors() -> int:
     """Returns the number of processors this process may use."""
-    return len(os.sched_getaffinity(0))
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def read_ahead(items: Generator[Item]) -> OrderedResults[Item]:

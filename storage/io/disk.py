@@ -9,6 +9,9 @@ Everything is opened read-only, without changing or trusting the directory:
 - `O_NOATIME` where the kernel allows it (owner or root), so that reading leaves no trace on a
   broker's files.
 
+Other systems than Linux lack parts of this; `openat` has the details. Where a call is missing, this
+module does without it, and reading has the same results.
+
 A directory is looked up by name each time, because a broker renames it (`-delete`) and may create
 it again. `DirFd.hold` keeps a descriptor, for callers that open many files of a directory just
 listed; with thousands of partitions, put the result into a `FileCache`.
@@ -23,16 +26,15 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 
 from ..errors import CorruptError, LogDirError, SegmentGone
-
-_READ = os.O_RDONLY | os.O_CLOEXEC
-_FILE = _READ | os.O_NOFOLLOW | os.O_NONBLOCK
-_DIRECTORY = _READ | os.O_DIRECTORY
+from . import openat
+from .openat import OpenedDirectory
 
 # errno values for a name that is gone; network file systems report ESTALE for ENOENT.
 _GONE = (errno.ENOENT, errno.ESTALE)
@@ -43,6 +45,11 @@ _WRONG_KIND = (errno.ELOOP, errno.ENOTDIR, errno.ENXIO, errno.ENODEV)
 # A single read larger than this is first clamped to the file's size, because the kernel is given a
 # buffer of the requested size, which may come from a corrupt length field.
 _TRUSTED_READ = 1 << 20
+
+_HAS_PREAD = hasattr(os, "pread")
+_HAS_PREADV = hasattr(os, "preadv")
+_HAS_SEEK_DATA = hasattr(os, "SEEK_DATA")
+_seeking = threading.Lock()  # held for each seek and read of a system without pread(): Windows
 
 
 class FileType(StrEnum):
@@ -112,7 +119,7 @@ class DirFd:
     def path_of(self, name: str) -> str:
         """Returns the path of `name` in this directory, for messages. Raises ValueError if `name`
         is not a single plain name."""
-        if name in ("", ".", "..") or "/" in name or "\0" in name:
+        if not openat.is_name(name):
             raise ValueError(f"not a name in a directory: {name!r}")
         return os.path.join(self.path, name)
 
@@ -164,8 +171,8 @@ class DirFd:
                 return os.lstat(path)
             except OSError as error:
                 raise _translated(error, path, CorruptError) from None
-        with self._opened() as fd, located(path, CorruptError):
-            return os.stat(name, dir_fd=fd, follow_symlinks=False)
+        with self._opened() as directory, located(path, CorruptError):
+            return openat.lstat(name, directory)
 
     def open(self, name: str) -> OpenFile:
         """Opens the regular file `name` for reading."""
@@ -186,19 +193,19 @@ class DirFd:
         return data
 
     @contextmanager
-    def _opened(self) -> Iterator[int]:
-        fd = self._open()
+    def _opened(self) -> Iterator[OpenedDirectory]:
+        directory = self._open()
         try:
-            yield fd
+            yield directory
         finally:
-            os.close(fd)
+            openat.close(directory)
 
-    def _open(self) -> int:
+    def _open(self) -> OpenedDirectory:
         if self._parent is None:
             with located(self.path, LogDirError):
-                return _open(self.path, _DIRECTORY, None)
+                return openat.open_root(self.path)
         with self._parent._opened() as parent, located(self.path, LogDirError):
-            return _open(self.name, _DIRECTORY | os.O_NOFOLLOW, parent)
+            return openat.open_directory(self.name, parent)
 
     def __repr__(self) -> str:
         return f"Directory({self.path!r})"
@@ -211,31 +218,31 @@ class OpenDirFd:
     It remains the same directory if another one gets its name. Closed with its last reference.
     """
 
-    __slots__ = ("_directory", "_fd")
+    __slots__ = ("_directory", "_opened")
 
-    def __init__(self, directory: DirFd, fd: int) -> None:
-        """Takes ownership of `fd`."""
+    def __init__(self, directory: DirFd, opened: OpenedDirectory) -> None:
+        """Takes ownership of `opened`."""
         self._directory = directory
-        self._fd = fd
+        self._opened = opened
 
     def open(self, name: str) -> OpenFile:
         """Opens a file, as `DirFd.open`."""
-        return _open_file(name, self._fd, self._directory.path_of(name))
+        return _open_file(name, self._opened, self._directory.path_of(name))
 
     def is_removed(self) -> bool:
         """Returns whether its name no longer exists or belongs to another directory; False if that
         cannot be determined."""
-        held = os.fstat(self._fd)
         try:
             now = self._directory.stat()
+            held = openat.status_of(self._opened)
         except (SegmentGone, LogDirError):
             return True
         except OSError:
             return False
         return (held.st_dev, held.st_ino) != (now.st_dev, now.st_ino)
 
-    def __del__(self, close: Callable[[int], None] = os.close) -> None:
-        close(self._fd)
+    def __del__(self, close: Callable[[OpenedDirectory], None] = openat.close) -> None:
+        close(self._opened)
 
 
 class OpenFile:
@@ -266,7 +273,9 @@ class OpenFile:
 
     def size(self) -> int:
         """Returns the current size in bytes."""
-        return os.lseek(self.fd, 0, os.SEEK_END)  # the file offset is not used
+        if _HAS_PREAD:
+            return os.lseek(self.fd, 0, os.SEEK_END)  # the file offset is not used
+        return os.fstat(self.fd).st_size
 
     def is_removed(self) -> bool:
         """Returns whether the file has no name any more; its disk space is freed when it is
@@ -276,7 +285,9 @@ class OpenFile:
     def next_data(self, position: int) -> int:
         """Returns the first position at or after `position` that is not in a hole (Linux's
         SEEK_DATA), or the file's size if only a hole follows. The bytes in between read as
-        zeros."""
+        zeros. Where the system does not tell holes from data, nothing is taken for a hole."""
+        if not _HAS_SEEK_DATA:
+            return min(position, self.size())
         try:
             return os.lseek(self.fd, position, os.SEEK_DATA)
         except OSError as error:
@@ -305,7 +316,10 @@ class OpenFile:
         filled = 0
         while filled < len(view):
             try:
-                count = os.preadv(self.fd, [view[filled:]], position + filled)
+                if _HAS_PREADV:
+                    count = os.preadv(self.fd, [view[filled:]], position + filled)
+                else:
+                    count = self._copy_into(view[filled:], position + filled)
             except OSError as error:
                 raise _translated(error, self.path, CorruptError) from None
             if count == 0:
@@ -315,9 +329,18 @@ class OpenFile:
 
     def _pread(self, position: int, size: int) -> bytes:
         try:
-            return os.pread(self.fd, size, position)
+            if _HAS_PREAD:
+                return os.pread(self.fd, size, position)
+            with _seeking:
+                os.lseek(self.fd, position, os.SEEK_SET)
+                return os.read(self.fd, size)
         except OSError as error:
             raise _translated(error, self.path, CorruptError) from None
+
+    def _copy_into(self, view: memoryview, position: int) -> int:
+        data = self._pread(position, len(view))
+        view[: len(data)] = data
+        return len(data)
 
     def __del__(self, close: Callable[[int], None] = os.close) -> None:
         close(self.fd)
@@ -383,19 +406,9 @@ def _entry(
     return DirectoryEntry(item.name, kind, item.inode(), status)
 
 
-def _open(name: str, flags: int, directory: int | None) -> int:
-    """Calls `os.open` without touching the access time, where that is allowed."""
+def _open_file(name: str, directory: OpenedDirectory, path: str) -> OpenFile:
     try:
-        return os.open(name, flags | os.O_NOATIME, dir_fd=directory)
-    except PermissionError as error:
-        if error.errno != errno.EPERM:  # only EPERM means "not the owner"; EACCES would recur
-            raise
-        return os.open(name, flags, dir_fd=directory)
-
-
-def _open_file(name: str, directory: int, path: str) -> OpenFile:
-    try:
-        fd = _open(name, _FILE, directory)
+        fd = openat.open_file(name, directory)
     except OSError as error:
         raise _translated(error, path, CorruptError) from None
     return OpenFile(fd, path)
@@ -428,6 +441,7 @@ def _translated(
 def _kind_at(path: str) -> str:
     """Describes what is at `path`, for a message; it may be changing."""
     try:
-        return FileType.of(os.lstat(path).st_mode)
+        status = os.lstat(path)
+        return FileType.SYMLINK if openat.is_link(status) else FileType.of(status.st_mode)
     except OSError:
         return "file that is being replaced"

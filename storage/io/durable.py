@@ -18,29 +18,45 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
-from collections.abc import Iterable, Iterator, Sequence
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import cast
 
 from ..errors import CorruptError, LogDirError, SegmentGone
 from .disk import DirFd, OpenFile, located
 
 Buffer = bytes | bytearray | memoryview
 
-_FILE = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-_DIRECTORY = os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY
+# Elsewhere the lock has another form, fsync() does not reach the disk (macOS), or the calls below
+# do not exist (Windows).
+_CAN_WRITE = sys.platform == "linux"
+
+if _CAN_WRITE:
+    _FILE = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+    _DIRECTORY = os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY
 # As Java creates them; the process's umask applies.
 _FILE_MODE = 0o666
 _DIRECTORY_MODE = 0o777
 
-_MAX_BUFFERS = os.sysconf("SC_IOV_MAX")
+_MAX_BUFFERS = os.sysconf("SC_IOV_MAX") if _CAN_WRITE else 0
 # A partition's directory contains no directories. Each level costs a descriptor.
 _MAX_DEPTH = 32
 
 TEMPORARY_SUFFIX = ".tmp"
 
 # sync_file_range(2), which Python lacks, as do some C libraries; SYNC_FILE_RANGE_WRITE.
-_BEGIN_SYNC = getattr(ctypes.CDLL(None), "sync_file_range", None)
+_BEGIN_SYNC: Callable[..., int] | None = (
+    getattr(ctypes.CDLL(None), "sync_file_range", None) if _CAN_WRITE else None
+)
 _SYNC_WRITE = 2
+
+# fallocate(2) with FALLOC_FL_KEEP_SIZE; Python's posix_fallocate would lengthen the file.
+_FALLOCATE: Callable[..., int] | None = (
+    getattr(ctypes.CDLL(None, use_errno=True), "fallocate", None) if _CAN_WRITE else None
+)
+_KEEP_SIZE = 1
+_CANNOT_RESERVE = (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINTR)
 
 
 class SyncFailed(OSError):
@@ -60,6 +76,15 @@ class Calls:
 
     def ftruncate(self, fd: int, size: int) -> None:
         os.ftruncate(fd, size)
+
+    def fallocate(self, fd: int, position: int, size: int) -> None:
+        """Reserves space for bytes of a file, whose size stays as it is."""
+        if _FALLOCATE is None:
+            return
+        if _FALLOCATE(fd, _KEEP_SIZE, ctypes.c_int64(position), ctypes.c_int64(size)):
+            number = ctypes.get_errno()
+            if number not in _CANNOT_RESERVE:
+                raise OSError(number, os.strerror(number))
 
     def fsync(self, fd: int) -> None:
         os.fsync(fd)
@@ -104,6 +129,12 @@ class WritableDirFd(DirFd):
     """A log directory or one below it, for writing. Thread-safe."""
 
     __slots__ = ()
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        """Raises LogDirError except on Linux, the only system where writing is durable."""
+        super().__init__(path)
+        if not _CAN_WRITE:
+            raise LogDirError(self.path, "can be changed only on Linux; on this system, only read")
 
     def child(self, name: str) -> WritableDirFd:
         directory = WritableDirFd(self.path_of(name))
@@ -227,14 +258,15 @@ class WritableDirFd(DirFd):
         """Yields a descriptor of the directory, for a call about `name` in it."""
         path = self.path if name is None else self.path_of(name)
         with _gone_as_os_error(), self._opened() as directory, _named(path):
-            yield directory
+            yield cast(int, directory)
 
     def _open(self) -> int:
         if self._parent is None:
             with located(self.path, LogDirError):
                 return _calls.open(self.path, _DIRECTORY)
         with self._parent._opened() as parent, located(self.path, LogDirError):
-            return _calls.open(self.name, _DIRECTORY | os.O_NOFOLLOW, directory=parent)
+            flags = _DIRECTORY | os.O_NOFOLLOW
+            return _calls.open(self.name, flags, directory=cast(int, parent))
 
 
 class WritableFile(OpenFile):
@@ -279,6 +311,12 @@ class WritableFile(OpenFile):
         space."""
         with _named(self.path):
             _calls.ftruncate(self.fd, size)
+
+    def reserve(self, position: int, size: int) -> None:
+        """Reserves disk space for these bytes, so that writing them will not fail for lack of it;
+        does nothing if the file system cannot. Raises OSError if there is none."""
+        with _named(self.path):
+            _calls.fallocate(self.fd, position, size)
 
     def begin_sync(self, position: int, size: int) -> None:
         """Asks the kernel to start writing these bytes to the disk, so that `sync` has less to do;

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import resource
 import sys
 import threading
 from collections import OrderedDict
@@ -11,6 +10,9 @@ from typing import Generic, TypeVar
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
+
+# What the C library of Windows allows.
+_OPEN_FILES_OF_WINDOWS = 8192
 
 
 class FileCache(Generic[K, V]):
@@ -76,5 +78,9 @@ class FileCache(Generic[K, V]):
 def most_open_files() -> int:
     """Returns how many files, and indexes of two descriptors each, the process should keep open at
     most; most of the remaining limit is left to other uses."""
+    try:
+        import resource
+    except ModuleNotFoundError:
+        return _OPEN_FILES_OF_WINDOWS // 3
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return max(soft // 3, 1) if soft != resource.RLIM_INFINITY else sys.maxsize

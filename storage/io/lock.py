@@ -9,9 +9,9 @@ other code may open it, and no descriptor of it may outlive an error here, to be
 
 from __future__ import annotations
 
-import fcntl
 import os
 import struct
+import sys
 import threading
 from typing import Self
 
@@ -63,7 +63,8 @@ class DirectoryLock:
 
 def who_holds(directory: DirFd) -> int:
     """Returns the pid of the directory's holder, -1 if the system does not report it, 0 if there is
-    none. Changes nothing."""
+    none. Changes nothing. Other systems than Linux report no holder: there, the lock file, which a
+    holder removes in the end, is taken as a sign of one."""
     status = directory.stat()
     with _guard:
         if (status.st_dev, status.st_ino) in _held:
@@ -72,7 +73,7 @@ def who_holds(directory: DirFd) -> int:
             file = directory.open(LOCK_FILE)
         except SegmentGone:
             return 0
-        return _holder(file.fd)
+        return _holder(file.fd) if sys.platform == "linux" else -1
 
 
 def _acquired(directory: WritableDirFd) -> WritableFile:
@@ -93,6 +94,8 @@ def _acquired(directory: WritableDirFd) -> WritableFile:
 
 def _lock(fd: int) -> int:
     """Returns 0 if the lock was acquired, else the holder's pid."""
+    import fcntl  # here, because Windows has no such module
+
     while True:
         try:
             fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -105,6 +108,8 @@ def _lock(fd: int) -> int:
 def _holder(fd: int) -> int:
     """Returns the pid of the lock's holder, 0 if there is none, -1 if it is on another machine or
     in another container."""
+    import fcntl
+
     asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
     kind, *_, pid = _FLOCK.unpack(fcntl.fcntl(fd, fcntl.F_GETLK, asked))
     if kind == fcntl.F_UNLCK:

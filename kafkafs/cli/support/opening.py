@@ -33,7 +33,9 @@ _MAX_LINKS = 40
 _ENDING_SECONDS = 30.0
 _LOOK_SECONDS = 0.05
 # Sent by Ctrl-C, by a shutdown or `timeout`, and by a closed terminal.
-_ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_ENDING: Final = [
+    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
+]
 _CLOSING: Final = b"kafkafs: closing the log directories\n"
 
 
