@@ -7,7 +7,6 @@ import re
 import threading
 from collections.abc import Iterator
 from functools import partial
-from itertools import islice
 from typing import Final
 
 from kafkafs.storage import (
@@ -46,8 +45,6 @@ from .segments import removed_file, status, statuses
 from .stream import latest_file
 
 _SUFFIX: Final = ".txt"
-# Number of lines made at a time.
-_LINES: Final = 1024
 # Up to this size in bytes a dump is made when its name is looked up.
 _SHORT: Final = 1 << 20
 # The position of a batch in the file.
@@ -241,16 +238,11 @@ class _Source:
         )
 
     def pieces(self, restart: int) -> Iterator[StreamPiece]:
-        lines = self._lines()
-        while some := list(islice(lines, _LINES)):
-            yield StreamPiece("".join(some).encode())
-
-    def _lines(self) -> Iterator[str]:
         dump = Dump(self._options)
-        for line in dump.lines(self._directory, self._name, self._name):
-            yield f"{line}\n"
+        for piece in dump.text(self._directory, self._name, self._name):
+            yield StreamPiece(piece)
         for heading, found in (dump.complaints | dump.gaps).items():
-            yield "\n".join([heading, *found, ""])
+            yield StreamPiece("\n".join([heading, *found, ""]).encode())
 
 
 def dump_file_by_inode(

@@ -702,11 +702,10 @@ def test_dumps(clean: Path, corpus: Callable[[str], Path]) -> None:
         assert sorted(os.listdir(shown)) == [f"{path.name}.txt" for path in files]
         for path in files:
             dump = Dump(DumpOptions(deep=True, contents=True, decoder=decoder))
-            lines = list(dump.lines(DirFd(str(broker_s)), path.name, path.name))
+            expected = b"".join(dump.text(DirFd(str(broker_s)), path.name, path.name))
             for heading, told in (dump.complaints | dump.gaps).items():
-                lines += [heading, *told]
-            text = (shown / f"{path.name}.txt").read_bytes()
-            assert text == "".join(f"{line}\n" for line in lines).encode()
+                expected += "".join(f"{line}\n" for line in (heading, *told)).encode()
+            assert (shown / f"{path.name}.txt").read_bytes() == expected
     assert b" endTxnMarker: ABORT " in (clean / f"txn/0/dump/{11:020}.log.txt").read_bytes()
 
 

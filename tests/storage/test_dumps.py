@@ -10,19 +10,36 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kafkafs.storage.format.messages.internal_topics import as_text
+from kafkafs.storage.format.primitives import decode_utf8
+from kafkafs.storage.format.records.batch import BatchTable, scan
+from kafkafs.storage.format.records.columns import Columns
+from kafkafs.storage.format.records.decoder import Decoder
+from kafkafs.storage.format.records.record_columns import SimpleRecord
 from kafkafs.storage.io.disk import DirFd
+from kafkafs.storage.segment.dump import dump_lines
 from kafkafs.storage.segment.dump.dump import Dump, DumpOptions
+from kafkafs.storage.segment.dump.dump_lines import _legacy_checksums, batch_text, record_text
 from kafkafs.storage.segment.offset_index import OffsetIndex
 from kafkafs.storage.segment.time_index import TimeIndex
 from tests import answers
+from tests.batches import any_batches
+from tests.building import build_batch
 
+#: What Java decodes to U+FFFD in one way or another.
+NOT_UTF8 = [
+    b"\x80", b"\xc1\xbf", b"\xc2", b"\xe0\x80", b"\xe2\x82", b"\xe2\x28", b"\xed\xa0\x80",
+    b"\xed\xb0", b"\xed\xa0", b"\xed\x9f", b"\xf0\x80", b"\xf0\x90", b"\xf0\x90\x80",
+    b"\xf4\x8f\xbf", b"\xf4\x90", b"\xf5\x80",
+]  # fmt: skip
 DUMPS = json.loads((answers.DATA / "dumps.json").read_text())
 
 
@@ -51,9 +68,14 @@ def test_every_entry_is_found_by_looking_it_up(name: str, corpus: Callable[[str]
                 assert times.floor_slot(time.timestamp) == slot
 
 
+def lines_of(dump: Dump, directory: Path, name: str) -> list[str]:
+    text = b"".join(dump.text(DirFd(str(directory)), name, name))
+    return text.decode().split("\n")[:-1]
+
+
 def digest_of(path: Path) -> int | list[int | str]:
     dump = Dump()
-    dumped = dump.lines(DirFd(str(path.parent)), path.name, path.name)
+    dumped = lines_of(dump, path.parent, path.name)
     lines = [line for line in dumped if not line.endswith(" is empty.")]
     if "kafka28" in path.parts:
         lines = [as_by_2_8(line) for line in lines]
@@ -66,6 +88,53 @@ def as_by_2_8(line: str) -> str:
     line = re.sub(r" lastTimestamp: \d+", "", line)
     line = re.sub(r"OptionalLong\[(\d+)\]", r"Some(\1)", line)
     return line.replace("OptionalLong.empty", "None")
+
+
+@given(st.lists(any_batches(7), min_size=1, max_size=2), st.sampled_from([1, 1 << 11, 1 << 20]))
+def test_records_of_any_batch_are_a_line_each(
+    batches: list[tuple[bytes, list[SimpleRecord]]], piece_bytes: int
+) -> None:
+    """The pieces are split between lines, wherever they get too long."""
+    data = b"".join(batch for batch, _ in batches)
+    table, _ = scan(data, len(data), 0, BatchTable.empty(99), whole=True)
+    for columns in Decoder(64 << 20).decode(memoryview(data), 0, table, ""):
+        assert isinstance(columns, Columns)
+        with mock.patch.object(dump_lines, "_PIECE_BYTES", piece_bytes):
+            pieces = [bytes(piece) for piece in record_text(columns, as_text, True, True)]
+        assert all(piece.endswith(b"\n") for piece in pieces)
+        assert b"".join(pieces).decode() == "".join(printed(columns))
+
+
+def printed(columns: Columns) -> Iterator[str]:
+    """Yields the lines of batches and records, written out."""
+    checksums = iter(_legacy_checksums(columns).tolist())
+    for number, batch in enumerate(columns.batches):
+        yield b"".join(batch_text(BatchTable.of(batch))).decode()
+        for row in range(*columns.first_row[number : number + 2].tolist()):
+            record = columns.record(row)
+            line = f"| offset: {record.offset} {record.timestamp_type.kafka_name}:"
+            line += f" {record.timestamp} keySize: {-1 if record.key is None else len(record.key)}"
+            line += f" valueSize: {-1 if record.value is None else len(record.value)}"
+            if batch.magic < 2:
+                line += f" isValid: true crc: {next(checksums)}"
+            else:
+                names = ",".join(name for name, _ in record.headers)
+                line += f" sequence: {record.sequence} headerKeys: [{names}]"
+            if record.key is not None:
+                line += f" key: {decode_utf8(record.key)}"
+            if record.value is not None:
+                line += f" payload: {decode_utf8(record.value)}"
+            yield f"{line}\n"
+
+
+@given(st.lists(st.sampled_from([b"a", b"\xc3\xa9", *NOT_UTF8]), max_size=5).map(b"".join))
+def test_what_is_not_utf8_is_replaced_as_java_does(value: bytes) -> None:
+    data = build_batch([SimpleRecord(1, None, value)])
+    table, _ = scan(data, len(data), 0, BatchTable.empty(1), whole=True)
+    [columns] = Decoder(64 << 20).decode(memoryview(data), 0, table, "")
+    assert isinstance(columns, Columns)
+    text = b"".join(record_text(columns, as_text, False, True)).decode()
+    assert text.partition("\n")[2] == f"| payload: {decode_utf8(value)}\n"
 
 
 @given(
@@ -90,6 +159,6 @@ def test_damage_is_told_and_ends_nothing(
     damaged.write_bytes(data)
     for options in (DumpOptions(deep=True, contents=True), DumpOptions(is_sanity_check=True)):
         dump = Dump(options)
-        found = [list(dump.lines(DirFd(str(directory)), each.name, "it")) for each in files]
+        found = [lines_of(dump, directory, each.name) for each in files]
         assert any(found)
         assert all(re.match(f"{directory}|[A-Z]", heading) for heading in dump.complaints)

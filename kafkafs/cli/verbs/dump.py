@@ -156,7 +156,7 @@ def command(
 
 
 def _print(dump: Dump, path: str) -> None:
-    from kafkafs.storage import DirFd, is_known
+    from kafkafs.storage import DirFd, is_known, read_ahead
 
     folder, name = os.path.split(os.path.abspath(path))
     if os.path.isdir(path):
@@ -168,5 +168,5 @@ def _print(dump: Dump, path: str) -> None:
         raise failures.Failure(f"{path}: unknown file, not a {kinds} of a log directory")
     with output.of_records() as out:
         out.write(output.line(f"Dumping {path}"))
-        for text in dump.lines(DirFd(folder), name, path):
-            out.write(output.line(text))
+        for piece in read_ahead(dump.text(DirFd(folder), name, path)):
+            out.write(piece)

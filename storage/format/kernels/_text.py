@@ -1,4 +1,4 @@
-"""Reads bytes that may be text: words of eight bytes, UTF-8."""
+"""Reads bytes that may be text (words of eight bytes, UTF-8) and writes numbers as text."""
 
 from __future__ import annotations
 
@@ -57,3 +57,70 @@ def utf8_length(
         if (data[at + i] & 0xC0) != 0x80:
             return 0
     return need
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def malformed_length(
+    data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t, end: cython.Py_ssize_t
+) -> cython.Py_ssize_t:
+    """Returns how many bytes at ``at``, where no UTF-8 character begins, Java replaces by one
+    U+FFFD: the longest beginning of a character, or an encoded surrogate."""
+    first: cython.int = data[at]
+    second: cython.int = data[at + 1] if at + 1 < end else 0
+    length: cython.Py_ssize_t = 1
+    low: cython.int = 0x80
+    high: cython.int = 0xBF
+    has_third: cython.bint
+    if first < 0xE0 or first > 0xF4:
+        return 1
+    if first == 0xE0:
+        low = 0xA0
+    elif first == 0xF0:
+        low = 0x90
+    elif first == 0xF4:
+        high = 0x8F
+    if second < low or second > high:
+        return 1
+    length = 2
+    has_third = first >= 0xF0 or (first == 0xED and second >= 0xA0)
+    if has_third and at + 2 < end and (data[at + 2] & 0xC0) == 0x80:
+        length = 3
+    return length
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def write_int(
+    value: cython.longlong, out: cython.uchar[::1], at: cython.Py_ssize_t
+) -> cython.Py_ssize_t:
+    """Writes the number in decimal and returns the position after it."""
+    digits: cython.int = 1
+    end: cython.Py_ssize_t
+    pair: cython.int
+    rest: cython.ulonglong
+    limit: cython.ulonglong = 10
+    if value < 0:
+        out[at] = 45
+        at += 1
+        # -(value + 1) + 1, because the smallest int64 has no positive counterpart
+        rest = cython.cast(cython.ulonglong, -(value + 1)) + 1
+    else:
+        rest = cython.cast(cython.ulonglong, value)
+    while rest >= limit:  # at most 19 digits, so no limit exceeds 64 bits
+        limit = limit * 10
+        digits += 1
+    at += digits
+    end = at
+    while rest >= 10:  # two digits at a time: each division waits for the previous one
+        pair = cython.cast(cython.int, rest % 100)
+        rest = rest // 100
+        out[end - 1] = cython.cast(cython.uchar, 48 + pair % 10)
+        out[end - 2] = cython.cast(cython.uchar, 48 + pair // 10)
+        end -= 2
+    if digits & 1:
+        out[end - 1] = cython.cast(cython.uchar, 48 + rest)
+    return at

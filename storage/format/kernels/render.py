@@ -9,7 +9,7 @@ from __future__ import annotations
 import cython
 
 from ._primitives import copy, varint
-from ._text import utf8_length
+from ._text import utf8_length, write_int
 
 NO_ROOM = -1
 BAD_SPAN = -2
@@ -47,41 +47,6 @@ def write_lines(
             at = copy(out, at, data, start, size)
             out[at] = 10
             at += 1
-    return at
-
-
-@cython.cfunc
-@cython.inline
-@cython.nogil
-@cython.exceptval(check=False)
-def _write_int(
-    value: cython.longlong, out: cython.uchar[::1], at: cython.Py_ssize_t
-) -> cython.Py_ssize_t:
-    digits: cython.int = 1
-    end: cython.Py_ssize_t
-    pair: cython.int
-    rest: cython.ulonglong
-    limit: cython.ulonglong = 10
-    if value < 0:
-        out[at] = 45
-        at += 1
-        # -(value + 1) + 1, because the smallest int64 has no positive counterpart
-        rest = cython.cast(cython.ulonglong, -(value + 1)) + 1
-    else:
-        rest = cython.cast(cython.ulonglong, value)
-    while rest >= limit:  # at most 19 digits, so no limit exceeds 64 bits
-        limit = limit * 10
-        digits += 1
-    at += digits
-    end = at
-    while rest >= 10:  # two digits at a time: each division waits for the previous one
-        pair = cython.cast(cython.int, rest % 100)
-        rest = rest // 100
-        out[end - 1] = cython.cast(cython.uchar, 48 + pair % 10)
-        out[end - 2] = cython.cast(cython.uchar, 48 + pair // 10)
-        end -= 2
-    if digits & 1:
-        out[end - 1] = cython.cast(cython.uchar, 48 + rest)
     return at
 
 
@@ -368,9 +333,9 @@ def write_json(
             at = copy(out, at, texts, marks[1], marks[2] - marks[1])
             at = _write_bytes(data, spans[row, 2], value_size, null, opening, quoting, out, at)
             at = copy(out, at, texts, marks[2], marks[3] - marks[2])
-            at = _write_int(offsets[row], out, at)
+            at = write_int(offsets[row], out, at)
             at = copy(out, at, texts, marks[3], marks[4] - marks[3])
-            at = _write_int(timestamps[row], out, at)
+            at = write_int(timestamps[row], out, at)
             kind = types[row] + 5
             if kind < 4 or kind > 6:
                 kind = 4

@@ -6,7 +6,7 @@ The engine works on the table; a ``BatchHeader`` is built to inspect a single ba
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Final
 
 import numpy as np
@@ -129,6 +129,11 @@ class BatchTable:
     def empty(cls, capacity: int = 0) -> BatchTable:
         """Returns a table of ``capacity`` uninitialized rows."""
         return cls(np.empty((capacity, kernel.COLUMNS), dtype=np.int64))
+
+    @classmethod
+    def of(cls, header: BatchHeader) -> BatchTable:
+        """Returns a table of one batch."""
+        return cls(np.array([astuple(header)], dtype=np.int64))
 
     def __len__(self) -> int:
         return len(self.rows)

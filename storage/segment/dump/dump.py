@@ -7,10 +7,12 @@ the end is in `complaints` here.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field, replace
 from struct import Struct
 from typing import Final
+
+import numpy as np
 
 from ...errors import CorruptError, SegmentGone
 from ...format.files.names import (
@@ -24,7 +26,7 @@ from ...format.files.snapshot import MAX_SNAPSHOT_BYTES, parse_producer_snapshot
 from ...format.layout import RECORD_BATCH_OVERHEAD
 from ...format.messages.internal_topics import RecordDecoder, as_text
 from ...format.records import batch as b
-from ...format.records.batch import BatchHeader, parse_header
+from ...format.records.batch import BatchHeader, BatchTable, Int64s, parse_header
 from ...format.records.columns import Columns
 from ...format.records.decoder import BadBatch, Decoder, checksum_is_right
 from ...io.disk import DirFd, OpenFile
@@ -34,7 +36,7 @@ from ..offset_index import OffsetIndex
 from ..time_index import TimeIndex
 from ..txn_index import TransactionIndex
 from ..walk import BatchRun, read_runs
-from .dump_lines import batch_line, metadata_of, producer_line, txn_line
+from .dump_lines import batch_text, line_text, producer_line, record_text, txn_line
 
 _NO_TIMESTAMP: Final = -1
 # Findings of one kind listed per file: a compacted log may have millions of gaps.
@@ -73,16 +75,16 @@ class Dump:
     complaints: dict[str, list[str]] = field(default_factory=dict)
     gaps: dict[str, list[str]] = field(default_factory=dict)
 
-    def lines(self, directory: DirFd, name: str, shown: str) -> Iterator[str]:
-        """Yields the lines of a file, which call it `shown`. Raises SegmentGone if there is no such
-        file."""
+    def text(self, directory: DirFd, name: str, shown: str) -> Generator[memoryview | bytes]:
+        """Yields the lines of a file, which call it `shown`, in pieces of whole lines. Raises
+        SegmentGone if there is no such file."""
         try:
-            yield from self._lines(directory, name, shown)
+            yield from self._text(directory, name, shown)
         except CorruptError as error:  # ends the dump; other damage does not
             told = error if error.file else error.at(directory.path_of(name))
             self._complain(str(told))
 
-    def _lines(self, directory: DirFd, name: str, shown: str) -> Iterator[str]:
+    def _text(self, directory: DirFd, name: str, shown: str) -> Iterator[memoryview | bytes]:
         if (snapshot := parse_metadata_snapshot(name)) is not None:
             end = f"Snapshot end offset: {snapshot.end_offset}, epoch: {snapshot.epoch}"
             return self._log(directory.open(name), name, 0, end)
@@ -95,22 +97,24 @@ class Dump:
                 begin = f"Log starting offset: {parsed.base_offset}"
                 return self._log(file, name, parsed.base_offset, begin)
             case FileKind.INDEX:
-                return self._offset_index(file, shown, _Beside(directory, parsed))
+                return line_text(self._offset_index(file, shown, _Beside(directory, parsed)))
             case FileKind.TIMEINDEX:
-                return self._time_index(file, shown, _Beside(directory, parsed))
+                return line_text(self._time_index(file, shown, _Beside(directory, parsed)))
             case FileKind.TXNINDEX:
-                return map(txn_line, TransactionIndex(file).entries())
+                return line_text(map(txn_line, TransactionIndex(file).entries()))
             case FileKind.SNAPSHOT:
                 data = directory.read_small(name, MAX_SNAPSHOT_BYTES)
-                return map(producer_line, parse_producer_snapshot(data))
+                return line_text(map(producer_line, parse_producer_snapshot(data)))
 
     def _complain(self, heading: str, *lines: str) -> None:
         self.complaints.setdefault(heading, []).extend(lines)
 
     # -- logs -----------------------------------------------------------------------------------
 
-    def _log(self, file: OpenFile, name: str, base: int, begin: str) -> Iterator[str]:
-        yield begin
+    def _log(
+        self, file: OpenFile, name: str, base: int, begin: str
+    ) -> Iterator[memoryview | bytes]:
+        yield from line_text([begin])
         extent = Extent(file, base, 0, file.size(), self.options.max_batch_bytes)
         decoder, last = Decoder(extent.max_batch_bytes), _Last()
         reached, most = 0, extent.end if self.options.max_bytes is None else self.options.max_bytes
@@ -131,48 +135,37 @@ class Dump:
         if last.gaps:
             self.gaps[f"Non-consecutive offsets in {file.path}"] = last.gaps.report()
 
-    def _fault(self, extent: Extent, name: str, fault: Fault) -> Iterator[str]:
+    def _fault(self, extent: Extent, name: str, fault: Fault) -> Iterator[memoryview | bytes]:
         position, batch = fault.error.position, fault.batch
         if batch is not None and batch.size <= min(extent.end - position, extent.max_batch_bytes):
             data = memoryview(extent.file.read(position, batch.size))
             is_whole = len(data) == batch.size
-            yield batch_line(batch, is_whole and checksum_is_right(data, batch, position))
+            is_valid = is_whole and checksum_is_right(data, batch, position)
+            yield from batch_text(BatchTable.of(batch), is_valid)
             position = batch.next_position
         if fault.resume >= extent.end > position and self.options.max_bytes is None:
-            yield f"Found {extent.end - position} invalid bytes at the end of {name}"
+            yield from line_text(
+                [f"Found {extent.end - position} invalid bytes at the end of {name}"]
+            )
         self._complain(str(fault.error.at(extent.file.path)))
 
-    def _run(self, run: BatchRun, path: str, decoder: Decoder, last: _Last) -> Iterator[str]:
-        headers = iter(run.table)
-        if self.options.deep:
-            for part in decoder.decode(run.data, run.base, run.table, path):
-                if isinstance(part, BadBatch):
-                    yield from _up_to(headers, part.batch)
-                    self._complain(str(part.error.at(path)))
-                    continue
-                for at, batch in enumerate(part.batches):
-                    yield from _up_to(headers, batch)
-                    low, high = part.first_row[at : at + 2].tolist()
-                    last.note(part.offsets[low:high].tolist())
-                    yield from self._records(part, batch, low, high)
-        yield from map(batch_line, headers)
-
-    def _records(self, columns: Columns, batch: BatchHeader, low: int, high: int) -> Iterator[str]:
-        metadata = [""] * (high - low)
-        if self.options.metadata:
-            metadata = list(metadata_of(columns, batch, low, high))
-        shows = self.options.contents and not batch.is_control
-        for row, line in enumerate(metadata, low):
-            if shows:
-                line += self._contents(columns, row)
-            yield line and f"|{line}"
-
-    def _contents(self, columns: Columns, row: int) -> str:
-        key, payload = self.options.decoder(
-            int(columns.offsets[row]), columns.key(row), columns.value(row)
-        )
-        text = "" if key is None else f" key: {key}"
-        return text if payload is None else f"{text} payload: {payload}"
+    def _run(
+        self, run: BatchRun, path: str, decoder: Decoder, last: _Last
+    ) -> Iterator[memoryview | bytes]:
+        options, printed = self.options, 0
+        positions = run.table.column(b.POSITION)
+        for part in decoder.decode(run.data, run.base, run.table, path) if options.deep else ():
+            batches = BatchTable.of(part.batch) if isinstance(part, BadBatch) else part.batches
+            first = int(positions.searchsorted(batches.rows[0, b.POSITION]))
+            yield from batch_text(run.table.select(slice(printed, first)))
+            printed = first + len(batches)
+            if isinstance(part, BadBatch):
+                yield from batch_text(batches)
+                self._complain(str(part.error.at(path)))
+            else:
+                last.note(part.offsets)
+                yield from record_text(part, options.decoder, options.metadata, options.contents)
+        yield from batch_text(run.table.select(slice(printed, len(run.table))))
 
     # -- indexes --------------------------------------------------------------------------------
 
@@ -281,11 +274,11 @@ class _Last:
         self.gaps = _Findings()
         self._offset = -1
 
-    def note(self, offsets: Iterable[int]) -> None:
-        for offset in offsets:
-            if self._offset != -1 and offset != self._offset + 1:
-                self.gaps.add(f"  {self._offset} is followed by {offset}")
-            self._offset = offset
+    def note(self, offsets: Int64s) -> None:
+        before = np.concatenate(([self._offset], offsets[:-1]))
+        for row in np.flatnonzero((offsets != before + 1) & (before != -1)).tolist():
+            self.gaps.add(f"  {before[row]} is followed by {offsets[row]}")
+        self._offset = int(offsets[-1])
 
 
 class _TimeCheck:
@@ -363,11 +356,3 @@ def _header_at(log: OpenFile, position: int) -> BatchHeader | None:
         return parse_header(log.read(position, RECORD_BATCH_OVERHEAD), position)
     except CorruptError:
         return None
-
-
-def _up_to(headers: Iterator[BatchHeader], batch: BatchHeader) -> Iterator[str]:
-    """Yields the lines of batches up to and including `batch`."""
-    for header in headers:
-        yield batch_line(header)
-        if header.position >= batch.position:
-            return

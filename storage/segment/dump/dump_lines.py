@@ -1,64 +1,144 @@
 """Formats kafka-dump-log's lines for batches, records, aborted transactions and producers.
 
 They are the lines that `DumpLogSegments` of Kafka 4.3 prints, whichever broker wrote the files.
+Those of batches and records are many, and written by a kernel.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import Final
 
+import numpy as np
+
+from ...errors import CorruptError
 from ...format.files.snapshot import ProducerSnapshotEntry
-from ...format.layout import MAX_INT32, ControlType, TimestampType
+from ...format.kernels import dump as kernel
+from ...format.layout import CONTROL_MASK, MAX_INT32, Codec, ControlType, TimestampType
 from ...format.messages.control import quorum_message
-from ...format.records.batch import BatchHeader
-from ...format.records.columns import HEADER_COUNT, KEY_SIZE, VALUE_SIZE, Columns
+from ...format.messages.internal_topics import RecordDecoder, as_text
+from ...format.records import batch as b
+from ...format.records.batch import BatchTable, Bytes, Int32s, Int64s
+from ...format.records.buffer_pool import BUFFERS
+from ...format.records.columns import Columns
 from ...format.records.decoder import inner_messages
 from ..txn_index import AbortedTxn
 
-_TYPES: Final = {
-    TimestampType.NO_TIMESTAMP: "NoTimestampType",
-    TimestampType.CREATE_TIME: "CreateTime",
-    TimestampType.LOG_APPEND_TIME: "LogAppendTime",
-}
-
-
-def batch_line(batch: BatchHeader, is_valid: bool = True) -> str:
-    begin = f"offset: {batch.last_offset}"
-    if batch.magic > 1:
-        horizon = batch.base_timestamp if batch.has_delete_horizon else None
-        last_sequence = batch.sequence(batch.last_offset)
-        begin = (
-            f"baseOffset: {batch.base_offset} lastOffset: {batch.last_offset} "
-            f"count: {batch.record_count} baseSequence: {batch.base_sequence} "
-            f"lastSequence: {last_sequence} producerId: {batch.producer_id} "
-            f"producerEpoch: {batch.producer_epoch} partitionLeaderEpoch: {batch.leader_epoch} "
-            f"isTransactional: {_java(batch.is_transactional)} "
-            f"isControl: {_java(batch.is_control)} deleteHorizonMs: {_optional(horizon)}"
-        )
-    return (
-        f"{begin} position: {batch.position} {_TYPES[batch.timestamp_type]}: "
-        f"{batch.max_timestamp} size: {batch.size} magic: {batch.magic} "
-        f"compresscodec: {batch.codec.kafka_name} crc: {batch.crc} isvalid: {_java(is_valid)}"
+# The size of a piece of text, unless a line is longer.
+_PIECE_BYTES: Final = 1 << 20
+# Lines of the smaller files that are joined to one piece.
+_PIECE_LINES: Final = 1024
+_NOTHING: Final = np.empty(0, dtype=np.int64)
+# The constant texts of the lines, in the kernel's order.
+_TEXTS: Final = [
+    text.encode()
+    for text in (
+        *("baseOffset: ", " lastOffset: ", " count: ", " baseSequence: ", " lastSequence: "),
+        *(" producerId: ", " producerEpoch: ", " partitionLeaderEpoch: "),
+        *(" isTransactional: true", " isTransactional: false"),
+        *(" isControl: true", " isControl: false"),
+        *(" deleteHorizonMs: OptionalLong[", " deleteHorizonMs: OptionalLong.empty"),
+        *("offset: ", " position: "),
+        *(f" {TimestampType(number).kafka_name}: " for number in (-1, 0, 1)),
+        *(" size: ", " magic: "),
+        *(f" compresscodec: {codec.kafka_name}" for codec in Codec),
+        *(" crc: ", " isvalid: true\n", " isvalid: false\n"),
+        *("| offset: ", " keySize: ", " valueSize: ", " sequence: ", " headerKeys: ["),
+        *(" isValid: true crc: ", " key: ", " payload: "),
     )
+]
+_CONSTANTS: Final = (
+    b"".join(_TEXTS),
+    np.cumsum([0, *map(len, _TEXTS)]).astype(np.int32),
+)
 
 
-def metadata_of(columns: Columns, batch: BatchHeader, low: int, high: int) -> Iterator[str]:
-    """Yields the part of each record's line that precedes its contents."""
-    offsets, timestamps = columns.offsets[low:high].tolist(), columns.timestamps[low:high].tolist()
-    sizes = columns.spans[low:high, (KEY_SIZE, VALUE_SIZE, HEADER_COUNT)].tolist()
-    kind, checksums = _TYPES[batch.timestamp_type], _legacy_checksums(columns, batch)
-    for number, (key_size, value_size, headers) in enumerate(sizes):
-        line = (
-            f" offset: {offsets[number]} {kind}: {timestamps[number]} "
-            f"keySize: {max(key_size, -1)} valueSize: {max(value_size, -1)}"
-        )
-        if batch.magic < 2:
-            line += f" isValid: true crc: {checksums[number]}"
-        else:
-            names = [name for name, _ in columns.headers(low + number)] if headers else ()
-            line += f" sequence: {batch.sequence(offsets[number])} headerKeys: [{','.join(names)}]"
-        yield line + _control(columns, low + number) if batch.is_control else line
+def batch_text(table: BatchTable, is_valid: bool = True) -> Iterator[memoryview]:
+    """Yields a line per batch, in pieces."""
+    first = 0
+    while first < len(table):
+        out = BUFFERS.acquire(_PIECE_BYTES)
+        batches, size = kernel.write_batches(table.rows, first, is_valid, *_CONSTANTS, out)
+        first += batches
+        yield out[:size]
+
+
+def record_text(
+    columns: Columns, decoder: RecordDecoder, has_metadata: bool, has_contents: bool
+) -> Iterator[memoryview]:
+    """Yields a line per batch, each followed by one per record of it, in pieces."""
+    contents, spans = _contents(columns, decoder) if has_contents else (b"", _no_spans())
+    rows = (
+        columns.data, columns.batches.rows, columns.first_row, columns.offsets, columns.timestamps,
+        columns.spans, contents, spans, _legacy_checksums(columns), *_control_texts(columns),
+        has_metadata, has_contents, *_CONSTANTS,
+    )  # fmt: skip
+    batch, row, room = 0, 0, _PIECE_BYTES
+    while batch < len(columns.batches) or row < len(columns):
+        out = BUFFERS.acquire(room)
+        batch, row, size = kernel.write_records(*rows, batch, row, out)
+        if size < 0:
+            raise CorruptError("records changed while they were written out", columns.file)
+        if size:
+            yield out[:size]
+        room = _PIECE_BYTES if size else 2 * room
+
+
+def line_text(lines: Iterable[str]) -> Iterator[bytes]:
+    """Yields lines in pieces. File names among them keep their bytes even if they are not UTF-8."""
+    rest = iter(lines)
+    while some := list(islice(rest, _PIECE_LINES)):
+        yield "\n".join([*some, ""]).encode("utf-8", "surrogateescape")
+
+
+def _contents(columns: Columns, decoder: RecordDecoder) -> tuple[Bytes, Int32s]:
+    """Returns a buffer, and for each row the start and size of its printed key and payload in it
+    (as the first of `Columns.spans`), size -1 for what is not printed."""
+    if decoder is as_text:
+        return columns.data, columns.spans
+    made = bytearray()
+    spans = np.empty((len(columns), 4), dtype=np.int32)
+    for row, offset in enumerate(columns.offsets.tolist()):
+        span: list[int] = []
+        for text in decoder(offset, columns.key(row), columns.value(row)):
+            encoded = b"" if text is None else text.encode()
+            span += len(made), -1 if text is None else len(encoded)
+            made += encoded
+        spans[row] = span
+    return made, spans
+
+
+def _no_spans() -> Int32s:
+    return np.empty((0, 4), dtype=np.int32)
+
+
+def _legacy_checksums(columns: Columns) -> Int64s:
+    """Returns the CRCs of messages of magic 0 or 1, nothing for magic 2. The columns of a wrapper
+    hold its inner messages."""
+    batches = columns.batches
+    if int(batches.column(b.MAGIC)[0]) > 1:
+        return _NOTHING
+    if len(batches) == 1 and batches[0].codec:
+        batches = inner_messages(memoryview(columns.data), batches[0])
+    return np.ascontiguousarray(batches.column(b.CRC))
+
+
+def _control_texts(columns: Columns) -> tuple[bytes, Int64s]:
+    """Returns what describes the control records, concatenated, and for each row the end of its
+    part; nothing if there is none."""
+    batches = np.flatnonzero(columns.batches.flagged(CONTROL_MASK)).tolist()
+    if not batches:
+        return b"", _NOTHING
+    texts = {
+        row: _control(columns, row).encode()
+        for batch in batches
+        for row in range(*columns.first_row[batch : batch + 2].tolist())
+    }
+    sizes = np.zeros(len(columns), dtype=np.int64)
+    for row, text in texts.items():
+        sizes[row] = len(text)
+    return b"".join(texts.values()), np.cumsum(sizes)
 
 
 def _control(columns: Columns, row: int) -> str:
@@ -69,14 +149,6 @@ def _control(columns: Columns, row: int) -> str:
         epoch = int.from_bytes(value[2:6], "big", signed=True)
         return f" endTxnMarker: {ControlType(number).name} coordinatorEpoch: {epoch}"
     return f" {quorum_message(number, value)}"
-
-
-def _legacy_checksums(columns: Columns, batch: BatchHeader) -> list[int]:
-    """Returns the CRCs of the messages of a batch of magic 0 or 1. The columns of a wrapper hold
-    its inner messages."""
-    if batch.magic > 1 or not batch.codec:
-        return [batch.crc]
-    return [inner.crc for inner in inner_messages(memoryview(columns.data), batch)]
 
 
 def txn_line(txn: AbortedTxn) -> str:
@@ -102,10 +174,6 @@ def producer_line(entry: ProducerSnapshotEntry) -> str:
             f"timestamp: {entry.timestamp}"
         )
     return line
-
-
-def _java(value: bool) -> str:
-    return "true" if value else "false"
 
 
 def _optional(value: int | None) -> str:
