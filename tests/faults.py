@@ -78,6 +78,10 @@ class FailingCalls(Calls):
         call = super().ftruncate
         self._call("ftruncate", path_of(fd), lambda: call(fd, size))
 
+    def fallocate(self, fd: int, position: int, size: int) -> None:
+        call = super().fallocate
+        self._call("fallocate", path_of(fd), lambda: call(fd, position, size))
+
     def fsync(self, fd: int) -> None:
         call = super().fsync
         self._call("fsync", path_of(fd), lambda: call(fd))

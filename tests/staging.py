@@ -11,7 +11,7 @@ import pytest
 from kafkafs.storage.format.files.names import TopicPartition
 from kafkafs.storage.format.records.encoder import BatchPlan
 from kafkafs.storage.format.records.record_columns import RecordColumns, SimpleRecord
-from kafkafs.storage.ingest import two_phase
+from kafkafs.storage.ingest import joining, two_phase
 from kafkafs.storage.ingest.commit_file import StagedPart
 from kafkafs.storage.ingest.staging import StagedWriter, StagingPlace, finish_all, staging_path
 from kafkafs.storage.log_dirs.engine import Engine
@@ -19,13 +19,18 @@ from kafkafs.storage.log_dirs.engine import Engine
 NOW_MS = 1_700_000_000_000
 #: For `large_from`: every segment, and none.
 ALL, NONE = 1, 1 << 40
+#: For `large_from`: small writes are joined to the active segment, as by default.
+JOINED = None
 
 
 @contextmanager
-def large_from(size: int) -> Iterator[None]:
-    """Makes ingest take staged segments of at least `size` bytes into a log as they are."""
+def large_from(size: int | None) -> Iterator[None]:
+    """Makes ingest take staged segments of at least `size` bytes into a log as they are, and copy
+    others; no write is joined to the active segment unless `size` is JOINED."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(two_phase, "_LARGE", size)
+        if size is not None:
+            patch.setattr(two_phase, "_LARGE", size)
+            patch.setattr(joining, "_MOST", 0)
         yield
 
 

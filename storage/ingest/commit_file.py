@@ -16,7 +16,7 @@ staging place, which only kafkafs creates and which is recognised by its name.
 The file is in the root of a log directory, where a broker ignores it: the version, then JSON, one
 line for each writer, each write whose topics are being created, and each committed write:
 
-    0
+    1
     {"writer": "6fd2…", "epoch": 41}
     {"writer": "81c0…", "epoch": null, "topics": {"orders": "w3lWfd3QSJqEpMsVMd8eZA"}}
     {"writer": "6fd2…", "epoch": 42, "parts": [{"topic": "orders", …}]}
@@ -41,7 +41,8 @@ from .segment_series import SealedSegment
 COMMIT_FILE = "kafkafs.placed"
 #: The suffix of every staging place's name.
 STAGING_SUFFIX = "kafkafs-staging"
-_VERSION = "0"
+# Version 0 has no joined parts. It is still written without them, for older programs.
+_VERSIONS = ("0", "1")
 _MAX_BYTES = 256 << 20
 # Continuing without the file would leave a committed write in only some of its partitions, and let
 # a writer that repeats its last write append it twice; so a person must decide.
@@ -93,13 +94,15 @@ class StagedPart:
 @dataclass(frozen=True, slots=True)
 class IngestedPart:
     """What one partition receives: the staged parts, and the resulting segments, whose batches have
-    this leader epoch."""
+    this leader epoch. If `is_joined`, there is one, which stands for a single batch at the end of
+    the active segment."""
 
     topic: str
     partition: int
     leader_epoch: int
     staged: tuple[StagedPart, ...]
     segments: tuple[SealedSegment, ...]
+    is_joined: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,18 +138,26 @@ def format_commit_records(records: CommitRecords) -> bytes:
     ]
     notes += [{**asdict(each.write), "topics": dict(each.topics)} for each in records.started]
     notes += [
-        {**asdict(each.write), "parts": [asdict(part) for part in each.parts]}
-        for each in records.pending
+        {**asdict(each.write), "parts": list(map(_note_of, each.parts))} for each in records.pending
     ]
-    lines = [_VERSION, *(json.dumps(note, separators=(",", ":")) for note in notes)]
+    is_joined = any(part.is_joined for each in records.pending for part in each.parts)
+    lines = [_VERSIONS[is_joined], *(json.dumps(note, separators=(",", ":")) for note in notes)]
     return "".join(f"{line}\n" for line in lines).encode()
+
+
+def _note_of(part: IngestedPart) -> dict[str, Any]:
+    note = asdict(part)
+    if not note.pop("is_joined"):
+        return note
+    (note["batch"],) = note.pop("segments")
+    return note
 
 
 def parse_commit_records(data: bytes) -> CommitRecords:
     """Parses the file's content. Raises CorruptError, with the line number, if it is malformed."""
     lines = list(lines_of(data))
-    if not lines or lines[0][2] != _VERSION:
-        what = f"line 1: not version {_VERSION} of a file of staged writes; {_ADVICE}"
+    if not lines or lines[0][2] not in _VERSIONS:
+        what = f"line 1: not version {' or '.join(_VERSIONS)} of a file of staged writes; {_ADVICE}"
         raise CorruptError(what, position=0)
     latest: dict[str, int] = {}
     started: list[StartedWrite] = []
@@ -281,12 +292,14 @@ def _topics(note: dict[str, Any]) -> dict[str, str]:
 
 
 def _ingested_part(note: dict[str, Any]) -> IngestedPart:
+    is_joined = "batch" in note
     return IngestedPart(
         _topic(note["topic"]),
         _int(note["partition"], _MAX_PARTITION),
         _int(note["leader_epoch"], _MAX_PARTITION),
         tuple(map(_staged_part, _some(note["staged"]))),
-        tuple(map(_segment, _some(note["segments"]))),
+        (_segment(note["batch"]),) if is_joined else tuple(map(_segment, _some(note["segments"]))),
+        is_joined,
     )
 
 

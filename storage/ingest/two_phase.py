@@ -1,11 +1,14 @@
 """Ingests staged segments into their partitions: all or nothing, and exactly once, despite crashes.
 
-1. Each log is rolled, so that it ends with an empty segment, and flushed. The staged batches get
-   the offsets from there on and are written into the partition's directory as `.cleaned`: small
-   segments are copied, several into one; large ones are hard-linked and get their offsets in place,
-   which no checksum covers. The staged files stay.
-2. The write is committed: the commit file records it, with the resulting segments.
-3. In each partition the new segments replace the empty one (`IngestTarget`).
+1. What a partition receives is prepared. Records that fit into one batch, and that batch into the
+   active segment, are joined (`joining`): the log is flushed, and space for the batch is reserved.
+   Otherwise the log is rolled, so that it ends with an empty segment, and flushed. The staged
+   batches get the offsets from there on and are written into the partition's directory as
+   `.cleaned`: small segments are copied, several into one; large ones are hard-linked and get their
+   offsets in place, which no checksum covers. The staged files stay in both cases.
+2. The write is committed: the commit file records it, with the resulting batches or segments.
+3. In each partition the batch is appended, durably, or the new segments replace the empty one
+   (`IngestTarget`).
 4. The staged files are removed, and the write is recorded as complete.
 
 Topics created for the write are recorded before all that; the commit removes their record.
@@ -13,8 +16,9 @@ Topics created for the write are recorded before all that; the commit removes th
 After a crash before 2, loading the partitions removes the `.cleaned` files, and the next process to
 open the directories removes the topics (`undo_started`). After a later crash, that process
 completes the write: before the partitions are loaded, from the `.cleaned` files
-(`resume_committed`); and after that, if a broker has run in between and discarded those, from the
-staged files again (`finish_committed`).
+(`resume_committed`); and after that, from the staged files again, where a batch is not in the log
+(if it was torn, loading has truncated it), or a broker has run in between and discarded the
+`.cleaned` files (`finish_committed`).
 """
 
 from __future__ import annotations
@@ -63,6 +67,7 @@ from .commit_file import (
     StagedPart,
     StartedWrite,
 )
+from .joining import joined_batch
 from .segment_series import SealedSegment, SegmentSeries
 
 logger = logging.getLogger(__name__)
@@ -183,7 +188,8 @@ def _paused_for_ingest(
 
 
 class _PartitionIngest:
-    """Staged parts being ingested into one partition. `segments`: the resulting segments."""
+    """Staged parts being ingested into one partition. `segments`: the resulting segments, or the
+    one batch that is appended to the active segment."""
 
     def __init__(
         self, key: TopicPartition, target: IngestTarget, parts: tuple[StagedPart, ...]
@@ -193,9 +199,21 @@ class _PartitionIngest:
         self.parts = parts
         self.segments: list[SealedSegment] = []
         self._series: SegmentSeries | None = None
+        self._batch: ValidationResult | None = None
 
     def prepare(self) -> None:
-        """Creates the new segments, which are not part of the log yet."""
+        """Prepares what the log receives, which is not part of it yet."""
+        batch = joined_batch(self.parts, self.target.config, _admitted)
+        if batch is not None and self.target.reserve(batch):
+            self._batch = batch
+            header = batch.table[0]
+            end = header.last_offset + 1
+            self.segments = [SealedSegment(header.base_offset, header.size, end, header.crc)]
+        else:
+            self._prepare_segments()
+
+    def _prepare_segments(self) -> None:
+        """Creates the new segments."""
         first = self.parts[0]
         base = first.segments[0].base_offset if first.keeps_offsets else self.target.end_offset
         self.target.end_at(base)
@@ -246,14 +264,25 @@ class _PartitionIngest:
         update.add(admitted.table, AppendOrigin.REPLICATION, marker_reader(admitted))
         return update.aborted[known:]
 
+    def swap_in(self) -> None:
+        """Adds to the log what was prepared, once it is committed. Raises LogDirOffline."""
+        if self._batch is None:
+            self.target.swap_in(self.segments)
+        else:
+            self.target.append(self._batch)
+
     def discard(self) -> None:
         if self._series is not None:
             self._series.discard()
 
     @property
     def ingested(self) -> IngestedPart:
-        epoch = self.target.leader_epoch
-        return IngestedPart(*self.key, epoch, self.parts, tuple(self.segments))
+        epoch, is_joined = self.target.leader_epoch, self._batch is not None
+        return IngestedPart(*self.key, epoch, self.parts, tuple(self.segments), is_joined)
+
+
+def _admitted(part: StagedPart, segment: SealedSegment) -> Iterator[ValidationResult]:
+    return (admitted for _, admitted in _batches(part, segment))
 
 
 def _batches(part: StagedPart, segment: SealedSegment) -> Iterator[tuple[int, ValidationResult]]:
@@ -307,13 +336,13 @@ def _prepare_and_commit(
 
 
 def _swap_in(ingests: Sequence[_PartitionIngest]) -> None:
-    """Swaps in the segments of all partitions. A failure in one does not keep back the others."""
+    """Adds to all logs what was prepared. A failure in one does not keep back the others."""
     failures: list[LogDirOffline] = []
     left = list(ingests)
     try:
         while left:
             try:
-                left[0].target.swap_in(left[0].segments)
+                left[0].swap_in()
             except LogDirOffline as error:
                 failures.append(error)
             del left[0]
@@ -375,6 +404,8 @@ def resume_committed(log_dir: WritableDirFd, commits: CommitFile) -> None:
     that are complete, and removes the others."""
     for record in commits.pending():
         for part in record.parts:
+            if part.is_joined:  # it has no files of its own
+                continue
             with suppress(SegmentGone, FileNotFoundError):
                 _resume(log_dir.child(partition_dir(part.topic, part.partition)), part)
 

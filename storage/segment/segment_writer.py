@@ -159,6 +159,11 @@ class SegmentWriter:
         last = table.rows[-1]
         self.size = int(last[b.POSITION] + last[b.SIZE])
 
+    def reserve(self, size: int) -> None:
+        """Reserves space on the disk for the next `size` bytes of batches, if the file system can.
+        Raises OSError if there is none."""
+        self._opened().log.reserve(self.size, size)
+
     def finish(self) -> None:
         """Closes the segment for appends: adds the last time entry and truncates the files to their
         contents (LogSegment.onBecomeInactiveSegment). Idempotent.

@@ -28,12 +28,14 @@ from kafkafs.storage.log_dirs.engine import Engine
 from kafkafs.storage.log_manager import LogManager
 from tests.crash.checks import complaints
 from tests.reading import read
-from tests.staging import ALL, NONE, NOW_MS, large_from, stage
+from tests.staging import ALL, JOINED, NONE, NOW_MS, large_from, stage
 
 PARTITIONS = range(3)
 SETTINGS = {"internal.segment.bytes": "900", "segment.index.bytes": "400"}
 #: The number of values that a write has in each partition, in several segments.
 VALUES = 12
+#: The ways in which writes are ingested, in turn.
+WAYS = (JOINED, ALL, NONE)
 #: A life is killed at most this many seconds after one of its lines.
 LONGEST = 0.05
 
@@ -51,16 +53,20 @@ def write(engine: LogManager, log_dir: Path, number: int) -> None:
         for part in stage(
             log_dir,
             job,
-            {("t", each): _appends(number, task) for each in PARTITIONS},
+            {("t", each): _appends(number, task, each) for each in PARTITIONS},
             attempt=f"{task}-0",
         )
     ]
     ingest_parts(engine, IngestWrite("w", number), parts)
 
 
-def _appends(number: int, task: int) -> list[list[str]]:
-    count = VALUES // 4
-    return [[f"{number}:{task * 6 + each * count + i}" for i in range(count)] for each in range(2)]
+def _appends(number: int, task: int, partition: int) -> list[list[str]]:
+    """Returns values padded by blanks: those of the last partition are too large to be joined."""
+    count, blanks = VALUES // 4, " " * 40 * partition
+    return [
+        [f"{number}:{task * 6 + each * count + i}{blanks}" for i in range(count)]
+        for each in range(2)
+    ]
 
 
 def append(engine: LogManager, value: str) -> None:
@@ -113,7 +119,7 @@ def live(log_dir: Path, first: int, seed: int, acknowledged: set[int], out: int)
         chance = random.Random(f"{seed} {first}")
         for number in range(max(first - 1, 0), 10**6):
             say(f"trying {number}")
-            with large_from(ALL if number % 2 else NONE):
+            with large_from(WAYS[number % len(WAYS)]):
                 write(engine, log_dir, number)
             say(f"placed {number}")
             if chance.random() < 0.3:

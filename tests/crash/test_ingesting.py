@@ -23,6 +23,7 @@ from tests.crash.checks import complaints, left_by
 from tests.crash.ingesting import (
     PARTITIONS,
     SETTINGS,
+    WAYS,
     append,
     check,
     open_engine,
@@ -33,11 +34,11 @@ from tests.crash.moments import moments
 from tests.crash.program import tally_of
 from tests.faults import CrashState, FailingCalls, RecordingCalls, crash_states
 from tests.reading import read
-from tests.staging import ALL, NONE, large_from, stage
+from tests.staging import ALL, JOINED, NONE, large_from, stage
 
 T = TypeVar("T")
 
-WRITES = 2
+WRITES = len(WAYS)
 
 
 def recorded(root: Path) -> RecordingCalls:
@@ -49,7 +50,7 @@ def recorded(root: Path) -> RecordingCalls:
     recording = RecordingCalls(root)
     with replaced(recording), open_engine(root / "logs") as engine:
         for number in range(WRITES):
-            with large_from(NONE if number % 2 else ALL):
+            with large_from(WAYS[number]):
                 write(engine, root / "logs", number)
             recording.mark(number)
             append(engine, "after")
@@ -87,14 +88,14 @@ def each_cut(root: Path, every: int, look: Callable[[Path, set[int]], T]) -> lis
 
 def test_power_cuts(memory_path: Path) -> None:
     found = each_cut(memory_path / "root", 199, go_on)
-    assert set(map(frozenset, found)) <= {frozenset(), frozenset({0}), frozenset({0, 1})}
+    assert set(map(frozenset, found)) <= set(map(frozenset, map(range, range(WRITES + 1))))
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_power_cuts_at_many_moments(memory_path: Path) -> None:
     found = each_cut(memory_path / "root", 61, go_on)
-    assert set(map(frozenset, found)) == {frozenset(), frozenset({0}), frozenset({0, 1})}
+    assert set(map(frozenset, found)) == set(map(frozenset, map(range, range(WRITES + 1))))
 
 
 @pytest.mark.parametrize("every", [pytest.param(1, marks=pytest.mark.slow), 23])
@@ -156,10 +157,12 @@ def test_a_broker_comes_first_at_many_moments(memory_path: Path) -> None:
     assert any(each_cut(memory_path / "root", 37, as_a_stranger))
 
 
-@pytest.mark.parametrize(("number", "large"), [(errno.EIO, ALL), (errno.ENOSPC, NONE)])
+@pytest.mark.parametrize(
+    ("number", "large"), [(errno.EIO, ALL), (errno.ENOSPC, NONE), (errno.ENOSPC, JOINED)]
+)
 @pytest.mark.parametrize("every", [pytest.param(9, marks=pytest.mark.slow), 37])
 def test_each_call_that_changes_something_fails_once(
-    memory_path: Path, number: int, large: int, every: int
+    memory_path: Path, number: int, large: int | None, every: int
 ) -> None:
     original, log_dir = memory_path / "original", memory_path / "root" / "logs"
     with open_engine(original / "logs") as engine:

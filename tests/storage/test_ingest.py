@@ -9,7 +9,7 @@ import errno
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -54,18 +54,19 @@ from kafkafs.storage.ingest.commit_file import (
 from kafkafs.storage.ingest.segment_series import SealedSegment
 from kafkafs.storage.ingest.staging import StagedWriter, StagingPlace, staging_path
 from kafkafs.storage.ingest.two_phase import ingest_parts, resume_committed
-from kafkafs.storage.io.durable import Calls, WritableDirFd, replaced
+from kafkafs.storage.io.durable import Buffer, Calls, WritableDirFd, replaced
 from kafkafs.storage.log_manager import LogManager
 from tests.crash.checks import complaints
+from tests.faults import path_of
 from tests.reading import read
-from tests.staging import ALL, NONE, NOW_MS, large_from, stage
+from tests.staging import ALL, JOINED, NONE, NOW_MS, large_from, stage
 
 SETTINGS = {"internal.segment.bytes": "300", "segment.index.bytes": "400"}
 
 
-@pytest.fixture(autouse=True, params=[NONE, ALL], ids=["copied", "as they are"])
+@pytest.fixture(autouse=True, params=[NONE, ALL, JOINED], ids=["copied", "linked", "joined"])
 def _large(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Runs the tests with staged segments copied and with them linked."""
+    """Runs the tests with staged segments copied, linked, and joined to the active segment."""
     with large_from(request.param):
         yield
 
@@ -216,6 +217,11 @@ def test_large_segments_are_taken_as_they_are(
 
 
 class FailsAfterDeciding(Calls):
+    def pwritev(self, fd: int, buffers: Sequence[Buffer], position: int) -> int:
+        if path_of(fd).endswith(".log"):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return super().pwritev(fd, buffers, position)
+
     def rename(self, old: str, new: str, directory: int) -> None:
         if FileState.CLEANED.value in old:
             raise OSError(errno.EIO, os.strerror(errno.EIO))

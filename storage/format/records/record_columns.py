@@ -137,6 +137,21 @@ class Headers:
         spans = np.stack([field.starts, field.sizes], axis=1).reshape(-1, 4)
         return cls(field.data, spans, _bounds(list(map(len, lists))))
 
+    @classmethod
+    def joined(cls, parts: Sequence[Headers], rows: Sequence[int]) -> Headers:
+        """Concatenates headers, of which ``rows`` gives the record counts; copies all their
+        bytes."""
+        if not any(len(part.bounds) for part in parts):
+            return cls.none()
+        spans, bounds, size, count = [], [np.zeros(1, dtype=np.int64)], 0, 0
+        for part, records in zip(parts, rows, strict=True):
+            edges = part.bounds if len(part.bounds) else np.zeros(records + 1, dtype=np.int64)
+            spans.append(part.spans[edges[0] : edges[-1]] + np.array([size, 0, size, 0]))
+            bounds.append(edges[1:] - edges[0] + count)
+            size, count = size + len(part.data), count + len(spans[-1])
+        data = b"".join(part.data for part in parts)
+        return cls(data, np.concatenate(spans), np.concatenate(bounds))
+
     @property
     def nbytes(self) -> int:
         """An upper bound of their encoded size in bytes."""
@@ -209,13 +224,13 @@ class RecordColumns:
 
     @classmethod
     def joined(cls, parts: Sequence[RecordColumns]) -> RecordColumns:
-        """Concatenates records, dropping their headers."""
+        """Concatenates records; copies all their bytes."""
         rows = [len(part.timestamps) for part in parts]
         return cls(
             np.concatenate([part.timestamps for part in parts]),
             Field.joined([part.keys for part in parts], rows),
             Field.joined([part.values for part in parts], rows),
-            Headers.none(),
+            Headers.joined([part.headers for part in parts], rows),
         )
 
     def __len__(self) -> int:

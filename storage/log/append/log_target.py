@@ -1,9 +1,9 @@
-"""Ingests whole segments at the end of a log in a single step, instead of batch by batch.
+"""Ingests a single batch, or whole segments, at the end of a log in one step.
 
-They are written to the partition's directory as `.cleaned`, complete and durable, while the log
-ends with an empty segment at their first offset; then they replace it as segments do after a
-cleaning (see `replacing`). Whoever loads the partition in between, even a broker, finds all of them
-or none.
+The batch is appended like any other. Segments are written to the partition's directory as
+`.cleaned`, complete and durable, while the log ends with an empty segment at their first offset;
+then they replace it as segments do after a cleaning (see `replacing`). Whoever loads the partition
+in between, even a broker, finds all of the write or nothing.
 """
 
 from __future__ import annotations
@@ -14,11 +14,14 @@ from typing import Protocol
 
 from ...config.kafka import TopicConfig
 from ...errors import LogDirOffline, OffsetOutOfRange
+from ...format.records.validate import AppendOrigin, ValidationResult
 from ...io.durable import WritableDirFd
 from ..delete.leftovers import set_aside_unfinished
 from ..delete.replacing import replace_files
 from ..load.loaded import LoadedSegment
 from ..state.producers import ProducerAppendInfo
+from .appending import load_of, move
+from .roll import SegmentFill
 from .unified_log import UnifiedLog
 
 
@@ -90,11 +93,53 @@ class IngestTarget:
             self.producers.commit()
             log.producers.map_end_offset = local.end_offset
 
+    def reserve(self, batch: ValidationResult) -> bool:
+        """Prepares to append a batch of no producer: gives it its offsets, reserves space for it,
+        and makes everything before it durable, as `end_at` does. Returns False, with nothing
+        changed, if it does not fit into the active segment. After an OSError nothing has
+        changed."""
+        log, local = self._log, self._log.local
+        batch.place(local.end_offset, log.leader_epoch)
+        load, fill = load_of(batch.table, AppendOrigin.CLIENT), self._fill()
+        if fill.should_roll(load.whole):
+            return False
+        with self._guard():
+            if log.leader_epoch != log.epochs.latest:
+                log.epochs.assign(log.leader_epoch, local.end_offset)
+            if local.recovery_point < local.end_offset:
+                unflushed = local.unflushed(local.end_offset)
+                unflushed.sync()
+                local.mark_flushed(unflushed)
+            local.active.reserve(load.whole.size)
+        self.producers.add(batch.table, AppendOrigin.CLIENT)
+        return True
+
+    def _fill(self) -> SegmentFill:
+        local = self._log.local
+        return SegmentFill(local.active, local.config, local.clock.now_ms())
+
+    def append(self, batch: ValidationResult) -> None:
+        """Appends a batch, for which space was reserved, durably. Raises LogDirOffline as `swap_in`
+        does."""
+        local, fill = self._log.local, self._fill()
+        fill.add(load_of(batch.table, AppendOrigin.CLIENT).whole)
+        with self._guard():
+            try:
+                table = move(batch.table, local.active.size)
+                end = batch.last_offset + 1
+                local.append([batch.data], table, fill.first_timestamp, (), end)
+                unflushed = local.unflushed(end)
+                unflushed.sync()
+            except OSError as error:
+                raise self._unfinished(str(error)) from error
+            local.mark_flushed(unflushed)
+            self.producers.commit()
+
     def abandon(self) -> None:
         """Abandons a committed ingest for an outside cause. Raises LogDirOffline."""
         with self._guard():
             raise self._unfinished("interrupted")
 
     def _unfinished(self, why: str) -> LogDirOffline:
-        what = f"committed segments were not put in place: {why}"
+        what = f"a committed write was not put in place: {why}"
         return LogDirOffline(self.directory.path, what)
