@@ -1,7 +1,14 @@
 """Compiles the kernels; everything else about the package is in pyproject.toml.
 
 Each module of kernels/ is Python in Cython's pure mode. It is installed twice, as source and as an
-extension module beside it, so that `KAFKAFS_KERNELS=python` can run the same loops uncompiled.
+extension module beside it, so that the same loops can run uncompiled. `KAFKAFS_KERNELS` selects
+what is installed, as it does at run time:
+
+- unset: compiled if the machine has a C compiler and Python's headers, else uncompiled, with a line
+  on stderr; an error of the compiler is an error
+- `c`: compiled, or the build fails: for releases and tests
+- `python`: uncompiled, in a wheel for every platform
+
 CFLAGS, if given, say how it is compiled; else all that is quick at running.
 `KAFKAFS_SANITIZE=1` builds the extensions with the address and undefined-behaviour sanitizers; run
 them with libasan preloaded.
@@ -13,10 +20,15 @@ compiled: the source of a module with a leading underscore stands in place of it
 
 import os
 import re
+import sys
+import sysconfig
+import tempfile
 from pathlib import Path
 
-from Cython.Build import cythonize
 from setuptools import Extension, setup
+from setuptools._distutils.ccompiler import new_compiler
+from setuptools._distutils.errors import CompileError, DistutilsPlatformError
+from setuptools._distutils.sysconfig import customize_compiler
 
 KERNELS = Path("kafkafs/storage/format/kernels")
 PASTED = Path("build/pasted")
@@ -61,12 +73,41 @@ def extension(source: Path) -> Extension:
     )
 
 
-# The kernels are compiled side by side, as far as there are processors.
-PROCESSORS = len(os.sched_getaffinity(0))
-sources = sorted(KERNELS.glob("[!_]*.py"))
-setup(
-    ext_modules=cythonize(
-        [extension(source) for source in sources],
+def has_compiler() -> bool:
+    """Returns whether this machine can compile an extension module: a C compiler runs and finds
+    Python's headers and those of C. What is missing, the compiler prints."""
+    with tempfile.TemporaryDirectory() as directory:
+        probe = Path(directory, "probe.c")
+        probe.write_text("#include <Python.h>\n", encoding="ascii")
+        compiler = new_compiler()
+        try:
+            customize_compiler(compiler)
+            headers = {sysconfig.get_path("include"), sysconfig.get_path("platinclude")}
+            compiler.compile([str(probe)], output_dir=directory, include_dirs=sorted(headers))
+        except (CompileError, DistutilsPlatformError):
+            return False
+    return True
+
+
+def is_compiled() -> bool:
+    """Returns whether to compile the kernels."""
+    requested = os.environ.get("KAFKAFS_KERNELS", "")
+    if requested or has_compiler():
+        return requested != "python"
+    print(
+        "kafkafs: no C compiler, or no headers of Python: the kernels are installed uncompiled, "
+        "which is slow. KAFKAFS_KERNELS=c makes this an error.",
+        file=sys.stderr,
+    )
+    return False
+
+
+def extensions() -> list[Extension]:
+    """Returns the kernels as extension modules, translated to C."""
+    from Cython.Build import cythonize
+
+    translated: list[Extension] = cythonize(
+        [extension(source) for source in sorted(KERNELS.glob("[!_]*.py"))],
         build_dir="build/cython",
         compiler_directives={
             "language_level": 3,
@@ -76,6 +117,13 @@ setup(
             "cdivision": True,
         },
         nthreads=PROCESSORS if PROCESSORS > 1 else 0,
-    ),
+    )
+    return translated
+
+
+# The kernels are compiled in parallel on all processors.
+PROCESSORS = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+setup(
+    ext_modules=extensions() if is_compiled() else [],
     options={"build_ext": {"parallel": PROCESSORS}},
 )

@@ -80,6 +80,7 @@ from .errors import did_you_mean as did_you_mean
 from .errors import fresh as fresh
 from .errors import printable as printable
 from .errors import ranges as ranges
+from .format.checksum import crc32c_implementation as crc32c_implementation
 from .format.files.checkpoints import MetaProperties as MetaProperties
 from .format.files.names import LEADER_EPOCH_FILE as LEADER_EPOCH_FILE
 from .format.files.names import META_PROPERTIES_FILE as META_PROPERTIES_FILE
@@ -94,6 +95,8 @@ from .format.files.names import partition_dir as partition_dir
 from .format.files.names import segment_file as segment_file
 from .format.files.properties import Property as Property
 from .format.files.properties import iter_properties as iter_properties
+from .format.kernels import kernel_form as kernel_form
+from .format.kernels import warn_if_uncompiled as warn_if_uncompiled
 from .format.layout import MAX_INT32 as MAX_INT32
 from .format.layout import MAX_OFFSET as MAX_OFFSET
 from .format.layout import NO_TIMESTAMP as NO_TIMESTAMP

@@ -26,14 +26,15 @@ as_root() {
 missing_packages() {
     have "$python" || echo python3
     have gcc || echo gcc libc6-dev
-    have pkg-config || echo pkg-config
-    pkg-config --exists fuse3 2>/dev/null || echo libfuse3-dev
     "$python" -c 'import ensurepip, venv' 2>/dev/null || echo python3-venv
     "$python" -c 'import os, sysconfig as s; os.stat(s.get_path("include") + "/Python.h")' 2>/dev/null || echo python3-dev
     if [ "$what" = spark ]; then
         have java || echo default-jre-headless
         return
     fi
+    # pyfuse3 exists only as source
+    have pkg-config || echo pkg-config
+    pkg-config --exists fuse3 2>/dev/null || echo libfuse3-dev
     have jq || echo jq
     have getfattr || echo attr
     have fusermount3 || echo fuse3
@@ -98,7 +99,9 @@ install_kafkafs() {
         "$python" -m venv "$venv"
     fi
     say "pip install --editable .$extras"
-    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --editable ".$extras" >&2 || refuse "pip could not install kafkafs"
+    # KAFKAFS_KERNELS=c: the build fails if it cannot compile the kernels
+    KAFKAFS_KERNELS=c "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --editable ".$extras" >&2 ||
+        refuse "pip could not install kafkafs"
     rm -f "$venv"/kafkafs-*.stamp
     printf '%s\n' "$wanted" >"$stamp"
 }
@@ -114,7 +117,7 @@ if [ "$what" = test ] || [ -e "$venv/kafkafs-test.stamp" ]; then
 elif [ "$what" = spark ] || [ -e "$venv/kafkafs-spark.stamp" ]; then
     install_kafkafs spark '[spark]'
 else
-    install_kafkafs mount ''
+    install_kafkafs mount '[mount]'
 fi
 if [ "$what" = test ]; then
     "$venv/bin/python" -m tests.broker.kafka >/dev/null || refuse "the jars of a Kafka broker could not be had (the lines above say why)"

@@ -1,4 +1,8 @@
-"""The installed package is complete: all layers, each kernel in both forms, no extra dependency."""
+"""The installed package is complete: all layers, each kernel in both forms, no extra dependency.
+
+`.ci/release --check` repeats the tests of the wheel with every wheel of a release, each in a bare
+Debian without compiler and headers.
+"""
 
 from __future__ import annotations
 
@@ -12,18 +16,35 @@ import sys
 import tarfile
 import tomllib
 import zipfile
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from kafkafs.cli.installation import EXTRAS
 from tests.unchanged import ROOT, Proof
 
 KERNELS = "kafkafs/storage/format/kernels"
 LAYERS = ("storage", "mount", "kafkafs")
-#: Imported by the kernels and compiled away: only KAFKAFS_KERNELS=python needs the package.
-PURE_MODE = "cython"
+#: The files that may import an extra's modules; everything else runs without it.
+NEEDING = {
+    "mount": ("mount/fuse/", "mount/session/session.py"),
+    "spark": ("kafkafs/spark/", "kafkafs/cli/verbs/spark"),
+}
+#: Prints the names of all modules that an installation without extras can import.
+WITHOUT_EXTRAS = """
+import importlib, pkgutil, sys
+for name in {extras!r}:
+    sys.modules[name] = None
+import kafkafs
+for found in pkgutil.walk_packages(kafkafs.__path__, "kafkafs."):
+    file = found.name.replace(".", "/").removeprefix("kafkafs/")
+    if not ("/" + file + ".py").startswith({needing!r}):
+        importlib.import_module(found.name)
+        print(found.name)
+"""
 
 
 def project() -> dict[str, Any]:
@@ -50,20 +71,36 @@ def foreign_imports() -> Iterator[tuple[str, str]]:
                 if isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
                     names = [node.module]
                 for name in {name.split(".")[0] for name in names}:
-                    if name not in sys.stdlib_module_names and name not in ("kafkafs", PURE_MODE):
+                    if name not in sys.stdlib_module_names and name != "kafkafs":
                         yield str(path.relative_to(ROOT)), name
 
 
 def test_dependencies_are_what_the_code_imports() -> None:
-    declared = {distribution(each) for each in project()["dependencies"]}
-    optional = {distribution(each) for each in project()["optional-dependencies"]["spark"]}
+    """Those of an extra are imported only by the files that need the extra."""
+    optional = project()["optional-dependencies"]
+    declared = {extra: {distribution(each) for each in optional[extra]} for extra in EXTRAS}
+    assert declared == {extra: set(modules) for extra, modules in EXTRAS.items()}
+    declared[""] = {distribution(each) for each in project()["dependencies"]}
     owners = importlib.metadata.packages_distributions()
-    used = {
-        distribution(owner)
-        for _, module in foreign_imports()
-        for owner in owners.get(module, [module])
+    used: defaultdict[str, set[str]] = defaultdict(set)
+    for file, module in foreign_imports():
+        extra = next((extra for extra, modules in EXTRAS.items() if module in modules), "")
+        used[extra] |= {distribution(owner) for owner in owners.get(module, [module])}
+        assert not extra or file.startswith(NEEDING[extra]), f"{file} needs {module}"
+    assert used == declared
+
+
+def test_all_but_the_layer_of_an_extra_is_imported_without_it() -> None:
+    extras = [name for modules in EXTRAS.values() for name in modules]
+    needing = ("/spark/", "/cli/verbs/spark", "/mount/fuse/", "/mount/session/session.py")
+    program = WITHOUT_EXTRAS.format(extras=extras, needing=needing)
+    done = subprocess.run(
+        [sys.executable, "-c", program], check=True, capture_output=True, text=True, cwd=ROOT
+    )
+    names = done.stdout.split()
+    assert {"kafkafs.cli.verbs.mount", "kafkafs.mount.tree", "kafkafs.storage.log_manager"} <= {
+        *names
     }
-    assert used - optional == declared
 
 
 def test_the_top_level_is_as_agreed() -> None:

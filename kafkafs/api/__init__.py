@@ -12,6 +12,7 @@ The engine, numpy and pyarrow are imported when they are first needed.
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping, Sequence
 from typing import Literal, overload
@@ -30,6 +31,8 @@ __all__ = [
     "WritablePartition",
     "open",
 ]
+
+_logger = logging.getLogger("kafkafs")
 
 Path = str | os.PathLike[str]
 
@@ -76,6 +79,9 @@ def open(
     paths = _paths(log_dirs)
     if maintain and not writable:
         raise ValueError("maintain=True needs writable=True")
+    from kafkafs.storage import warn_if_uncompiled
+
+    warn_if_uncompiled(_logger.warning)
     if writable:
         from kafkafs.storage import LogManager
 

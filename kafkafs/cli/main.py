@@ -15,9 +15,9 @@ from typing import Any, Final
 
 import click
 
-from kafkafs import __version__
 from kafkafs.storage import did_you_mean
 
+from . import installation
 from .support import failures, progress, shells
 from .support.verb import debug_option
 
@@ -127,7 +127,15 @@ class Program(click.Group):
     context_settings={"help_option_names": ["-h", "--help"]},
     params=[debug_option()],
 )
-@click.version_option(__version__, "-V", "--version", message="%(prog)s %(version)s")
+@click.option(
+    "-V",
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=installation.show_version,
+    help="Show the version, how this installation computes, and its extras.",
+)
 def cli() -> None:
     """Read a Kafka log directory as files: topics and partitions are directories, and every record
     is a file. Write to a log directory while no broker is running on it.

@@ -14,6 +14,7 @@ these.
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -24,6 +25,9 @@ __all__ = ["register"]
 
 def register(spark: SparkSession) -> None:
     """Registers the format "kafkafs" with the session."""
+    from kafkafs.storage import warn_if_uncompiled
+
     from .source import KafkafsSource
 
+    warn_if_uncompiled(logging.getLogger("kafkafs").warning)
     spark.dataSource.register(KafkafsSource)

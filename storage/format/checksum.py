@@ -27,6 +27,12 @@ class Checksum(Protocol):
 # the checksum of a small batch.
 crc32c: Final[Checksum] = _crc32c.crc32c
 
+
+def crc32c_implementation() -> str:
+    """Returns "hardware" if the processor's instruction computes CRC-32C, else "software"."""
+    return "hardware" if _crc32c.hardware_based else "software"
+
+
 # CRC-32 (zlib).
 crc32: Final[Checksum] = zlib.crc32
 

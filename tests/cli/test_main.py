@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import ast
 import errno
+import platform
 import re
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, fields
 from importlib import import_module
+from importlib.metadata import version
 from pathlib import Path
 
 import click
+import crc32c
 import pytest
 
 import kafkafs as package
@@ -22,6 +25,7 @@ from kafkafs.cli.support import failures
 from kafkafs.cli.support.verb import Verb
 from kafkafs.mount.vfs import errnos
 from kafkafs.storage import errors
+from kafkafs.storage.format import kernels
 from kafkafs.storage.operations.request import Request
 from tests.cli.results import Corpus, Kafkafs, Shell, stderr_of
 
@@ -43,7 +47,57 @@ IDS = [" ".join(words) for words, _ in VERBS_AND_COMMANDS]
 
 def test_version(kafkafs: Kafkafs) -> None:
     result = kafkafs("--version")
-    assert (result.exit_code, result.output) == (0, f"kafkafs {package.__version__}\n")
+    assert result.exit_code == 0
+    lines = result.stdout.splitlines()
+    assert lines[0] == f"kafkafs {package.__version__}"
+    assert dict(line.split(": ", 1) for line in lines[1:]) == {
+        "kernels": "compiled" if kernels.COMPILED else "uncompiled",
+        "CRC-32C": "hardware" if crc32c.hardware_based else "software",
+        "Python": platform.python_version(),
+        "extra mount": f"pyfuse3 {version('pyfuse3')}, trio {version('trio')}",
+        "extra spark": f"pyspark {version('pyspark')}, py4j {version('py4j')}",
+    }
+
+
+def test_a_verb_without_its_extra_says_what_to_install(
+    kafkafs: Kafkafs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def find_spec(name: str) -> object:
+        return None if name == "pyfuse3" else name
+
+    monkeypatch.setattr("importlib.util.find_spec", find_spec)
+    result = kafkafs("mount", tmp_path, tmp_path)
+    advice = "pip install 'kafkafs[mount]'"
+    assert (result.exit_code, result.stderr) == (
+        1,
+        f"kafkafs: mount needs pyfuse3, which is not installed: {advice}\n",
+    )
+    printed = kafkafs("--version").stdout
+    assert f"\nextra mount: pyfuse3 not installed ({advice})\n" in printed
+
+
+@pytest.mark.parametrize("requested", ["", "python"])
+def test_uncompiled_kernels_are_reported_once(
+    requested: str, environment: Mapping[str, str], corpus: Corpus, tmp_path: Path
+) -> None:
+    """With one line on stderr, by the Python API or the command line, unless KAFKAFS_KERNELS
+    requests them. Here no file name counts as that of an extension module."""
+    program = (
+        "import importlib.machinery as m, sys; m.EXTENSION_SUFFIXES = []\n"
+        "import kafkafs; from kafkafs.cli.main import main\n"
+        "kafkafs.open(sys.argv[2])\n"
+        "main()"
+    )
+    words = ["cat", corpus("kafka43-clean"), "orders/0/offset/600", "orders/0/offset/601"]
+    done = subprocess.run(
+        [sys.executable, "-c", program, *map(str, words)],
+        env={**environment, "KAFKAFS_KERNELS": requested},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.startswith('{"order":1780,')
+    assert done.stderr.count("are not compiled") == (0 if requested else 1)
 
 
 def test_help_names_every_verb(kafkafs: Kafkafs) -> None:
@@ -236,7 +290,7 @@ def test_verbs_import_only_what_they_need(environment: Mapping[str, str], corpus
 def test_python_dash_m(shell: Shell) -> None:
     done = shell(f"{sys.executable} -m kafkafs --version")
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout == f"kafkafs {package.__version__}\n"
+    assert done.stdout.startswith(f"kafkafs {package.__version__}\nkernels: ")
 
 
 def test_a_reader_who_has_enough_ends_a_verb_quietly(shell: Shell, corpus: Corpus) -> None:

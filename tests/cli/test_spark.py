@@ -30,11 +30,13 @@ def test_without_java_it_says_so(
 def test_without_pyspark_it_says_so(
     kafkafs: Kafkafs, corpus: Corpus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(group, "_refuse_without_java", lambda: None)
-    monkeypatch.setitem(sys.modules, "pyspark.sql", None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     result = kafkafs("spark", "verify", corpus("kafka43-torn"))
     assert result.exit_code == 1
-    assert result.stderr == "kafkafs: PySpark is not installed: `pip install kafkafs[spark]`\n"
+    assert result.stderr == (
+        "kafkafs: spark verify needs pyspark and py4j, which are not installed: "
+        "pip install 'kafkafs[spark]'\n"
+    )
 
 
 def test_jobs_are_listed_and_completed(corpus: Corpus) -> None:

@@ -20,16 +20,26 @@ class Verb(click.Command):
     """A command of kafkafs, whose help ends with examples.
 
     The function returns the exit code, or None for 0. An uncaught error ends the program with one
-    line on stderr (see `failures.py`), preceded by a traceback with `--debug`.
+    line on stderr (see `failures.py`), preceded by a traceback with `--debug`. `reads_logs`: the
+    verb needs the engine, and warns if its kernels are not compiled.
     """
 
-    def __init__(self, *args: Any, examples: Sequence[Example] = (), **attrs: Any) -> None:
+    def __init__(
+        self,
+        *args: Any,
+        examples: Sequence[Example] = (),
+        reads_logs: bool = True,
+        **attrs: Any,
+    ) -> None:
         super().__init__(*args, **attrs)
         self.examples = examples
+        self.reads_logs = reads_logs
         self.params.append(debug_option())
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
+            if self.reads_logs:
+                _warn_if_uncompiled()
             code = super().invoke(ctx)
             output.finish()
             return code
@@ -53,6 +63,12 @@ def _example_lines(examples: Iterable[Example], indent: int) -> Iterable[str]:
     for line, meaning in examples:
         yield f"{'':{indent}}{line}"
         yield f"{'':{indent}}    {meaning}"
+
+
+def _warn_if_uncompiled() -> None:
+    from kafkafs.storage import warn_if_uncompiled
+
+    warn_if_uncompiled(failures.warn)
 
 
 def debug_option() -> click.Option:

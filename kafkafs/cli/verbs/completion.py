@@ -9,6 +9,7 @@ from ..support.verb import Verb
 
 @click.command(
     cls=Verb,
+    reads_logs=False,
     short_help="Print a completion script for your shell.",
     examples=[
         ('eval "$(kafkafs completion bash)"', "enable completion, in ~/.bashrc"),

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from .. import installation
 from ..support import failures
 from ..support.params import LocalPath, log_dirs_argument, reading_options
 from ..support.verb import Verb
@@ -101,11 +102,8 @@ def command(
     The daemon logs to syslog, or to a file with -o log=FILE. To unmount, run `kafkafs umount` or
     send SIGTERM to the daemon.
     """
-    try:
+    with installation.needed_by("mount", "mount"):
         from kafkafs.mount.session import session
-    except ImportError as error:
-        why = "mounting requires pyfuse3 and trio; install them, for example: `pip install pyfuse3`"
-        raise failures.Failure(f"{error}; {why}") from error
     from kafkafs.mount.options import MountOptions, check_options, parse_options
     from kafkafs.mount.session.fuse_obstacle import fuse_obstacle
     from kafkafs.storage import Isolation

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from .. import installation
 from ..support import failures, output
 from ..support.params import (
     Function,
@@ -84,7 +85,7 @@ def command() -> None:
     """Run Spark jobs on all processors of this machine or, with --master or spark-submit, on a
     cluster whose workers see LOG_DIRS under the same paths.
 
-    Requires PySpark (`pip install kafkafs[spark]`) and Java.
+    Requires PySpark (`pip install 'kafkafs[spark]'`) and Java.
     """
 
 
@@ -173,11 +174,9 @@ def state_option(function: Function) -> Function:
 @contextmanager
 def session(name: str, master: str | None) -> Iterator[SparkSession]:
     """Opens a session for the block. Raises Failure if Java or PySpark is missing."""
-    _refuse_without_java()
-    try:
+    with installation.needed_by(name.removeprefix("kafkafs "), "spark"):
         from pyspark.sql import SparkSession
-    except ImportError:
-        raise failures.Failure("PySpark is not installed: `pip install kafkafs[spark]`") from None
+    _refuse_without_java()
     # The pipe to Java may break, which must not kill this process silently.
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)

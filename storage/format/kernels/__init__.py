@@ -1,8 +1,13 @@
 """Loads the kernels (the inner loops of the formats), compiled or uncompiled.
 
-Each module here is one source in Cython's pure-Python mode. ``KAFKAFS_KERNELS=python`` runs it
-uncompiled, which is slow; any other value requires the compiled form, so that nobody measures or
-deploys the slow one by accident.
+Each module here is one source in Cython's pure-Python mode, which setup.py compiles to an extension
+module if the machine has a C compiler. ``KAFKAFS_KERNELS`` selects the form, at installation and at
+run time:
+
+- unset: compiled if the extension modules exist, else uncompiled, which is slow
+  (see `warn_if_uncompiled`)
+- ``c``: compiled; an error if that is impossible, so that nobody measures or releases the slow form
+- ``python``: uncompiled
 
 Modules with a leading underscore are no kernels, but hold functions that kernels share, or parts of
 a long one; they run uncompiled only. Before a kernel is compiled, setup.py replaces its imports of
@@ -19,26 +24,62 @@ from collections.abc import Callable
 from importlib.machinery import EXTENSION_SUFFIXES, ExtensionFileLoader, SourceFileLoader
 from pathlib import Path
 from types import FunctionType, ModuleType
-from typing import Any
+from typing import Any, Final
 
-COMPILED = os.environ.get("KAFKAFS_KERNELS", "c") != "python"
+_FOLDER: Final = Path(__file__).parent
+_REQUESTED: Final = os.environ.get("KAFKAFS_KERNELS", "")
+
+
+def _extension(name: str) -> str | None:
+    """Returns the path of the extension module of a kernel that this Python can load, or None."""
+    paths = (_FOLDER / f"{name}{suffix}" for suffix in EXTENSION_SUFFIXES)
+    return next((str(path) for path in paths if path.exists()), None)
+
+
+def _is_any_compiled() -> bool:
+    """Returns whether an extension module exists. If only some do, the installation is broken, and
+    `load` raises ImportError for the others."""
+    return any(_extension(path.stem) for path in _FOLDER.glob("[!_]*.py"))
+
+
+COMPILED: Final[bool] = _REQUESTED != "python" if _REQUESTED else _is_any_compiled()
+_NOTICE: Final = (
+    "the kernels of kafkafs are not compiled, so reading and writing are slow; to compile them, "
+    "install gcc and Python's headers, then `pip install --force-reinstall --no-deps --no-binary "
+    "kafkafs kafkafs`; KAFKAFS_KERNELS=python silences this line"
+)
+_unsaid = [_NOTICE] if not (COMPILED or _REQUESTED) else []
+
+
+def kernel_form() -> str:
+    """Returns "compiled" or "uncompiled"."""
+    return "compiled" if COMPILED else "uncompiled"
+
+
+def warn_if_uncompiled(warn: Callable[[str], None]) -> None:
+    """Calls `warn` with one line if the kernels run uncompiled and nobody requested it; only the
+    first call in a process has an effect.
+
+    The command line and the Python API call this when they open log directories. The engine itself
+    does not, because it also runs in every worker process of Spark.
+    """
+    while _unsaid:
+        warn(_unsaid.pop())
 
 
 def load(name: str, compiled: bool = COMPILED) -> ModuleType:
     """Returns a new module with the kernel. Raises ImportError if it is not compiled, but should
     be."""
     full_name = f"{__name__}.{name}"
-    folder = Path(__file__).parent
     if not compiled:
-        return _with_memoryviews(_execute(SourceFileLoader(full_name, f"{folder}/{name}.py")))
-    for suffix in EXTENSION_SUFFIXES:
-        path = folder / f"{name}{suffix}"
-        if path.exists():
-            return _execute(ExtensionFileLoader(full_name, str(path)))
-    raise ImportError(
-        f"{folder}/{name}: not compiled: install kafkafs with pip, or install Cython and "
-        "set KAFKAFS_KERNELS=python to run uncompiled (slow)"
-    )
+        return _with_memoryviews(_execute(SourceFileLoader(full_name, f"{_FOLDER}/{name}.py")))
+    path = _extension(name)
+    if path is None:
+        raise ImportError(
+            f"{_FOLDER}/{name}: not compiled for this Python: install gcc and Python's headers, "
+            "then kafkafs again, or set KAFKAFS_KERNELS=python to run uncompiled (slow)"
+        )
+    return _execute(ExtensionFileLoader(full_name, path))
 
 
 def _execute(loader: SourceFileLoader | ExtensionFileLoader) -> ModuleType:
@@ -77,6 +118,7 @@ headers = load("headers")
 records = load("records")
 legacy = load("legacy")
 render = load("render")
+dump = load("dump")
 gather = load("gather")
 encode = load("encode")
 validate = load("validate")
@@ -89,4 +131,3 @@ murmur2 = load("murmur2")
 retention = load("retention")
 checksums = load("checksums")
 json_input = load("json_input")
-dump = load("dump")

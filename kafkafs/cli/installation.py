@@ -1,0 +1,72 @@
+"""How this kafkafs is installed: its extras, and what `kafkafs --version` reports."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import platform
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+import click
+
+from .support.failures import Failure
+
+#: Maps each extra for users to what it installs; these distributions have the names of their
+#: modules.
+EXTRAS: Final = {"mount": ("pyfuse3", "trio"), "spark": ("pyspark", "py4j")}
+
+
+def missing(extra: str) -> list[str]:
+    """Returns the modules of the extra that are not installed, without importing any."""
+    return [name for name in EXTRAS[extra] if importlib.util.find_spec(name) is None]
+
+
+def install_command(extra: str) -> str:
+    """Returns the command that installs the extra."""
+    return f"pip install 'kafkafs[{extra}]'"
+
+
+@contextmanager
+def needed_by(verb: str, extra: str) -> Iterator[None]:
+    """Imports modules of the extra in the block. Raises Failure if one is not installed, or cannot
+    be loaded because a library of the system is missing."""
+    absent = missing(extra)
+    if absent:
+        what = f"{' and '.join(absent)}, which {'is' if len(absent) == 1 else 'are'} not installed"
+        raise Failure(f"{verb} needs {what}: {install_command(extra)}")
+    try:
+        yield
+    except ImportError as error:
+        what = " and ".join(EXTRAS[extra])
+        raise Failure(f"{verb} needs {what}, which cannot be loaded: {error}") from error
+
+
+def version_report(version: str) -> Iterator[str]:
+    """Yields the lines: the version, the form of the kernels, who computes CRC-32C, Python, and for
+    each extra what is installed of it."""
+    from kafkafs.storage import crc32c_implementation, kernel_form
+
+    yield f"kafkafs {version}"
+    yield f"kernels: {kernel_form()}"
+    yield f"CRC-32C: {crc32c_implementation()}"
+    yield f"Python: {platform.python_version()}"
+    for extra in EXTRAS:
+        yield f"extra {extra}: {_installed(extra)}"
+
+
+def _installed(extra: str) -> str:
+    absent = missing(extra)
+    if absent:
+        return f"{' and '.join(absent)} not installed ({install_command(extra)})"
+    return ", ".join(f"{name} {importlib.metadata.version(name)}" for name in EXTRAS[extra])
+
+
+def show_version(ctx: click.Context, _parameter: click.Parameter, value: bool) -> None:
+    """Prints the report and ends the program, if the option is given."""
+    if value and not ctx.resilient_parsing:
+        from kafkafs import __version__
+
+        click.echo("\n".join(version_report(__version__)))
+        ctx.exit()
