@@ -13,6 +13,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from glob import glob
 from pathlib import Path
 from typing import Any
 
@@ -220,8 +221,11 @@ def test_processes_that_are_killed_while_they_write(
     assert [numbers_in(written, partition) for partition in range(2)] == halves
 
     before = fingerprint(written)
+    staged = f"{written.parent}/**/*.log.cleaned"
     wait_until(
-        lambda: len(list(written.parent.rglob("*.log.cleaned"))) == 4, "nothing staged", JOB_SECONDS
+        lambda: len(glob(staged, recursive=True, include_hidden=True)) == 4,
+        "nothing staged",
+        JOB_SECONDS,
     )
     kill_driver(cluster, driver)
     assert fingerprint(written) == before

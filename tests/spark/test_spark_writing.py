@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
+from glob import glob
 from pathlib import Path
 
 import numpy as np
@@ -283,7 +284,7 @@ def test_killed_workers_and_a_killed_driver_leave_no_trace(
 
         def is_waiting() -> bool:
             assert driver.poll() is None, (scratch / "output").read_text()[-4000:]
-            first = list(staged.glob("*/0-*/t-*/*.timeindex.cleaned"))
+            first = glob(f"{staged}/*/0-*/t-*/*.timeindex.cleaned")
             return (scratch / "waiting").exists() and len(first) > 0
 
         wait_until(is_waiting, seconds=300)
