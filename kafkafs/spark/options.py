@@ -2,18 +2,26 @@
 
 They have the meaning of Spark's KafkaSourceProvider. Names are case-insensitive, as in Spark.
 Options that only concern the connection to a broker are accepted and ignored, so that a job can
-move from a broker to files by changing its format; every other name is rejected.
+move from a broker to files by changing its format. Unknown configs of Kafka's clients (`kafka.…`)
+are ignored with a warning, as Kafka's clients do it; every other name is rejected.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import re
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from difflib import get_close_matches
+from functools import cache
 from typing import Any, Final
 
 from kafkafs.storage import Isolation, LogDirError, TopicPartition, local_path
+
+from .topic_pattern import compile_topic_pattern
+
+LOGGER: Final = logging.getLogger("kafkafs.spark")
 
 #: Special offsets for the end of the log and its start (ListOffsetsRequest).
 LATEST: Final = -1
@@ -92,9 +100,9 @@ class ReadOptions:
         """Parses the options. Raises OptionError for an unknown name, an invalid value, or two
         options that contradict each other. `streaming` None means that it is not known yet whether
         this is a stream or a batch, and skips the checks of only one of them."""
-        texts = Texts(given, _NAMES, _check_other)
+        texts = Texts(given, _SUPPORTED)
         topics = texts.get("subscribe", _topics)
-        pattern = texts.get("subscribePattern", _pattern)
+        pattern = texts.get("subscribePattern", compile_topic_pattern)
         assigned = texts.get("assign", _partitions)
         strategies = {"subscribe": topics, "subscribePattern": pattern, "assign": assigned}
         given_names = [name for name, value in strategies.items() if value is not None]
@@ -137,28 +145,67 @@ class ReadOptions:
         )
 
 
-class Texts:
-    """The options as they were given. `configs`: those that are configs of the storage engine."""
+@dataclass(frozen=True)
+class Supported:
+    """The names of options, spelled as documented.
 
-    def __init__(
-        self,
-        given: Mapping[str, str],
-        names: frozenset[str],
-        check_other: Callable[[str], None],
-    ) -> None:
-        """`names`: the supported names in lower case; `check_other` rejects or ignores any other
-        name."""
-        self._values = {name.lower(): value for name, value in given.items()}
+    `names` are parsed. `ignored` concern the connection to a broker, and so do configs that start
+    with one of `ignored_prefixes`. `refused` says why names are rejected.
+    """
+
+    names: tuple[str, ...]
+    ignored: tuple[str, ...]
+    ignored_prefixes: tuple[str, ...]
+    refused: Mapping[str, str]
+
+    def check_other(self, name: str) -> None:
+        """Accepts a name that is none of `names`. Raises OptionError unless it can be ignored; logs
+        a warning if it is an unknown config of Kafka's clients."""
+        lower = name.lower()
+        known = {each.lower(): each for each in (*self.names, *self.ignored)}
+        for refused, why in self.refused.items():
+            if lower == refused.lower():
+                raise OptionError(refused, why)
+        if lower in known or lower.startswith(self.ignored_prefixes):
+            return
+        close = get_close_matches(lower, known, n=1, cutoff=0.8)
+        hint = f"; did you mean {known[close[0]]}?" if close else ""
+        if not lower.startswith("kafka."):
+            raise OptionError(name, f"there is no such option{hint}")
+        _warn_once(f"option {name} is ignored: kafkafs does not know this config{hint}")
+
+
+@cache
+def _warn_once(message: str) -> None:
+    """Logs a warning once in this process: Spark has the options of one query parsed often."""
+    LOGGER.warning("%s", message)
+
+
+class Texts:
+    """The options as they were given.
+
+    `configs`: those that are configs of the storage engine. `used`: all that are not ignored, by
+    the documented spelling.
+    """
+
+    def __init__(self, given: Mapping[str, str], supported: Supported) -> None:
+        """Raises OptionError for a name that is not supported."""
         self.configs: dict[str, str] = {}
-        for name, value in self._values.items():
-            if name.startswith("kafkafs."):
-                self.configs[name] = value
-            elif name not in names:
-                check_other(name)
+        self.used: dict[str, str] = {}
+        spelled = {name.lower(): name for name in supported.names}
+        for name, value in given.items():
+            lower = name.lower()
+            if lower.startswith("kafkafs."):
+                self.configs[lower] = self.used[lower] = value
+            elif lower in spelled:
+                self.used[spelled[lower]] = value
+            else:
+                supported.check_other(name)
 
     def get(self, name: str, parse: Callable[[str], Any]) -> Any:
-        """Returns the parsed option, None if it was not given."""
-        text = self._values.get(name.lower())
+        """Returns the parsed option, None if it was not given. Raises OptionError if `parse` raises
+        ValueError."""
+        text = self.used.get(name)
         if text is None:
             return None
         try:
@@ -167,18 +214,55 @@ class Texts:
             raise OptionError(name, str(error)) from None
 
 
-_UNITS_MS: Final = {
-    "": 1,
-    "ms": 1,
-    "s": 1000,
-    "m": 60_000,
-    "min": 60_000,
-    "h": 3_600_000,
-    "d": 86_400_000,
+# JavaUtils.timeStringAs; and the units of Spark's intervals, as in trigger(processingTime=…).
+_UNITS_US: Final = {
+    **dict.fromkeys(("us", "microsecond", "microseconds"), 1),
+    **dict.fromkeys(("", "ms", "millisecond", "milliseconds"), 1000),
+    **dict.fromkeys(("s", "second", "seconds"), 1_000_000),
+    **dict.fromkeys(("m", "min", "minute", "minutes"), 60_000_000),
+    **dict.fromkeys(("h", "hour", "hours"), 3_600_000_000),
+    **dict.fromkeys(("d", "day", "days"), 86_400_000_000),
+    **dict.fromkeys(("week", "weeks"), 7 * 86_400_000_000),
 }
-_NAMES: Final = frozenset(
-    name.lower()
-    for name in (
+# A stream has no end.
+_NOT_OF_STREAMS: Final = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
+# Why there is no filter pushdown, see `range_reader.KafkafsReader`.
+_NO_FILTERS: Final = (
+    "filters cannot be pushed down, because PySpark runs the plan of one query on a DataFrame for "
+    "all its other queries, which would then miss records; name what to read with subscribe, "
+    "assign, startingOffsets, endingOffsets, startingTimestamp and endingTimestamp"
+)
+# Configs of Kafka's clients that only concern the connection to a broker.
+CONNECTION_PREFIXES: Final = (
+    "kafka.ssl.",
+    "kafka.sasl.",
+    "kafka.security.",
+    "kafka.config.providers",
+)
+_CONNECTION: Final = (
+    *("allow.auto.create.topics", "auto.commit.interval.ms", "bootstrap.servers"),
+    *("check.crcs", "client.dns.lookup", "client.id", "client.rack"),
+    *("connections.max.idle.ms", "default.api.timeout.ms", "enable.metrics.push"),
+    *("exclude.internal.topics", "fetch.max.bytes", "fetch.max.wait.ms", "fetch.min.bytes"),
+    *("group.id", "group.instance.id", "group.protocol", "group.remote.assignor"),
+    *("heartbeat.interval.ms", "max.partition.fetch.bytes", "max.poll.interval.ms"),
+    *("max.poll.records", "metadata.max.age.ms", "metadata.recovery.rebootstrap.trigger.ms"),
+    *("metadata.recovery.strategy", "metric.reporters", "metrics.num.samples"),
+    *("metrics.recording.level", "metrics.sample.window.ms"),
+    *("partition.assignment.strategy", "receive.buffer.bytes", "reconnect.backoff.max.ms"),
+    *("reconnect.backoff.ms", "request.timeout.ms", "retry.backoff.max.ms"),
+    *("retry.backoff.ms", "send.buffer.bytes", "session.timeout.ms"),
+    *("socket.connection.setup.timeout.max.ms", "socket.connection.setup.timeout.ms"),
+)
+
+
+def client_configs(names: Iterable[str]) -> tuple[str, ...]:
+    """Returns the options for configs of Kafka's clients."""
+    return tuple(f"kafka.{name}" for name in names)
+
+
+_SUPPORTED: Final = Supported(
+    names=(
         *("path", "paths", "subscribe", "subscribePattern", "assign"),
         *("startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp"),
         *("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"),
@@ -188,72 +272,26 @@ _NAMES: Final = frozenset(
         # only for streams; batches ignore them, as in Spark's own source
         *("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay"),
         "checkpointTopicIds",
-    )
-)
-# A stream has no end.
-_NOT_OF_STREAMS: Final = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
-# Options of Spark's Kafka source that only concern the connection to a broker.
-_MEANINGLESS: Final = frozenset(
-    name.lower()
-    for name in (
+    ),
+    ignored=(
         *("kafkaConsumer.pollTimeoutMs", "fetchOffset.numRetries", "fetchOffset.retryIntervalMs"),
         "groupIdPrefix",
-    )
-)
-# Why there is no filter pushdown, see `range_reader.KafkafsReader`.
-_NO_FILTERS: Final = (
-    "filters cannot be pushed down, because PySpark runs the plan of one query on a DataFrame for "
-    "all its other queries, which would then miss records; name what to read with subscribe, "
-    "assign, startingOffsets, endingOffsets, startingTimestamp and endingTimestamp"
-)
-# Configs of Kafka's ConsumerConfig: those that Spark rejects, and those that only concern the
-# connection.
-_REFUSED: Final = dict.fromkeys(
-    (
-        *("auto.offset.reset", "key.deserializer", "value.deserializer"),
-        *("enable.auto.commit", "interceptor.classes"),
+        *client_configs(_CONNECTION),
     ),
-    "not supported, just as in Spark's Kafka source",
+    ignored_prefixes=CONNECTION_PREFIXES,
+    refused={
+        "pushFilters": _NO_FILTERS,
+        **dict.fromkeys(
+            client_configs(
+                (
+                    *("auto.offset.reset", "key.deserializer", "value.deserializer"),
+                    *("enable.auto.commit", "interceptor.classes"),
+                )
+            ),
+            "not supported, just as in Spark's Kafka source",
+        ),
+    },
 )
-_CONNECTION: Final = frozenset(
-    (
-        *("allow.auto.create.topics", "auto.commit.interval.ms", "bootstrap.servers"),
-        *("check.crcs", "client.dns.lookup", "client.id", "client.rack"),
-        *("connections.max.idle.ms", "default.api.timeout.ms", "enable.metrics.push"),
-        *("exclude.internal.topics", "fetch.max.bytes", "fetch.max.wait.ms", "fetch.min.bytes"),
-        *("group.id", "group.instance.id", "group.protocol", "group.remote.assignor"),
-        *("heartbeat.interval.ms", "max.partition.fetch.bytes", "max.poll.interval.ms"),
-        *("max.poll.records", "metadata.max.age.ms", "metadata.recovery.rebootstrap.trigger.ms"),
-        *("metadata.recovery.strategy", "metric.reporters", "metrics.num.samples"),
-        *("metrics.recording.level", "metrics.sample.window.ms"),
-        *("partition.assignment.strategy", "receive.buffer.bytes", "reconnect.backoff.max.ms"),
-        *("reconnect.backoff.ms", "request.timeout.ms", "retry.backoff.max.ms"),
-        *("retry.backoff.ms", "send.buffer.bytes", "session.timeout.ms"),
-        *("socket.connection.setup.timeout.max.ms", "socket.connection.setup.timeout.ms"),
-    )
-)
-_CONNECTION_PREFIXES: Final = ("ssl.", "sasl.", "security.", "config.providers")
-
-
-def _check_other(name: str) -> None:
-    """Raises OptionError unless the option exists and has no meaning without a broker."""
-    if name in _MEANINGLESS:
-        return
-    if name == "pushfilters":
-        raise OptionError("pushFilters", _NO_FILTERS)
-    check_client_config(name, _REFUSED, _CONNECTION)
-
-
-def check_client_config(name: str, refused: Mapping[str, str], connection: Container[str]) -> None:
-    """Raises OptionError unless the option is a config of Kafka's clients that only concerns the
-    connection to a broker: one of `connection`. `refused` says why others are not supported."""
-    config = name.removeprefix("kafka.")
-    if config != name:
-        if config in refused:
-            raise OptionError(name, refused[config])
-        if config in connection or config.startswith(_CONNECTION_PREFIXES):
-            return
-    raise OptionError(name, "there is no such option")
 
 
 def paths_of(texts: Texts) -> tuple[str, ...]:
@@ -327,15 +365,6 @@ def _topics(text: str) -> tuple[str, ...]:
     if not topics:
         raise ValueError("names no topic")
     return topics
-
-
-def _pattern(text: str) -> re.Pattern[str]:
-    if not text:
-        raise ValueError("the pattern is empty")
-    try:
-        return re.compile(text)
-    except re.error as error:
-        raise ValueError(f"{text!r} is not a regular expression: {error}") from None
 
 
 def _partitions(text: str) -> tuple[TopicPartition, ...]:
@@ -416,11 +445,16 @@ def positive(text: str) -> int:
 
 
 def _duration_ms(text: str) -> int:
-    """Parses a duration as Spark's configs have it: a number of ms, or a number with a unit."""
-    found = re.fullmatch(r"([0-9]{1,9}) *([a-z]*)", text.lower(), re.ASCII)
-    if found is None or found[2] not in _UNITS_MS or not int(found[1]):
-        raise ValueError(f"must be a time such as 500ms, 30s, 15m, 2h or 1d, not {text!r}")
-    return int(found[1]) * _UNITS_MS[found[2]]
+    """Parses a duration as Spark's configs have it, a number of ms or with a unit, or as its
+    intervals have it, such as "1 hour 30 minutes"."""
+    plain = text.lower().removeprefix("interval ")
+    parts = re.findall(r"([0-9]{1,12})\s*([a-z]+|$)|(\S)", plain, re.ASCII)
+    units = [_UNITS_US.get(unit, 0) if unit or len(parts) == 1 else 0 for _, unit, _ in parts]
+    if not all(units) or not any(number.strip("0") for number, _, _ in parts):
+        form = "must be a time such as 500ms, 15m, 1 hour or 1 hour 30 minutes"
+        raise ValueError(f"{form}, not {text!r}")
+    total_us = sum(int(number) * unit for (number, _, _), unit in zip(parts, units, strict=True))
+    return max(total_us // 1000, 1)
 
 
 def _number(text: str, least: int) -> int:

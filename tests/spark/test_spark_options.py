@@ -8,6 +8,8 @@ import pickle
 import pytest
 
 from kafkafs.spark.options import EARLIEST, LATEST, OptionError, ReadOptions
+from kafkafs.spark.topic_pattern import compile_topic_pattern
+from kafkafs.spark.write.write_options import WriteOptions
 from kafkafs.storage.log.read.transactions import Isolation
 
 
@@ -82,6 +84,27 @@ def test_how_a_broker_is_reached_means_nothing_here() -> None:
     )
 
 
+def test_unknown_configs_of_kafkas_clients_are_ignored_with_a_warning(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    for _ in range(2):
+        parse(**{"kafka.bootstrp.servers": "x"})
+        WriteOptions.parse({"path": "/data", "kafka.lingr.ms": "5"})
+    why = "is ignored: kafkafs does not know this config; did you mean"
+    assert caplog.messages == [
+        f"option kafka.bootstrp.servers {why} kafka.bootstrap.servers?",
+        f"option kafka.lingr.ms {why} kafka.linger.ms?",
+    ]
+
+
+def test_a_write_says_which_option_is_wrong_as_it_is_documented() -> None:
+    WriteOptions.parse({"path": "/data", "includeheaders": "true"})
+    with pytest.raises(OptionError, match="option createTopics: must be a whole number"):
+        WriteOptions.parse({"path": "/data", "createtopics": "few"})
+    with pytest.raises(OptionError, match=r"option kafka\.transactional\.id: not supported"):
+        WriteOptions.parse({"path": "/data", "kafka.Transactional.id": "x"})
+
+
 def test_settings_of_the_engine() -> None:
     name = "kafkafs.max.batch.bytes"
     assert parse(**{name: "1000000"}).configs == {name: "1000000"}
@@ -91,11 +114,11 @@ def test_settings_of_the_engine() -> None:
     ("name", "value", "why"),
     [
         ("subscribr", "orders", "there is no such option"),
-        ("kafka.bootstrp.servers", "x", "there is no such option"),
+        ("STARTINGOFFSET", "x", "there is no such option; did you mean startingOffsets?"),
         ("kafka.auto.offset.reset", "earliest", "not supported"),
         ("subscribe", " , ", "names no topic"),
         ("subscribePattern", "", "is empty"),
-        ("subscribePattern", "(", "not a regular expression"),
+        ("subscribePattern", "(", "a ( without its ) is not supported"),
         ("assign", "orders", 'JSON such as {"orders": [0, 1]}'),
         ("assign", '{"orders": ["0"]}', 'JSON such as {"orders": [0, 1]}'),
         ("assign", "{}", 'JSON such as {"orders": [0, 1]}'),
@@ -128,7 +151,7 @@ def test_settings_of_the_engine() -> None:
 def test_what_is_refused_is_named(name: str, value: str, why: str) -> None:
     with pytest.raises(OptionError) as refused:
         parse(**{name: value})
-    assert refused.value.name.lower() == name.lower()
+    assert refused.value.name == name
     assert why in refused.value.why
     assert str(refused.value).startswith("option ")
 
@@ -148,6 +171,56 @@ def test_an_end_before_the_start() -> None:
         parse(startingOffsets='{"a": {"0": 4}}', endingOffsets='{"a": {"0": 3}}')
 
 
+# -- patterns -------------------------------------------------------------------------------------
+
+#: Patterns of java.util.regex, and which of NAMES each finds in Java 17.
+NAMES = ("a", "B", "ab", "aB", "a.b", "a_b", "a-b", "9a", "orders", "Orders.v1", "__x")
+PATTERNS = {
+    "ord.*": "orders",
+    "^ord|^a$": "a orders",
+    "(?i)ORD": "orders Orders.v1",
+    "^a(?i)b$|^b$": "B ab aB",
+    "^(?!__|orders).*s$|^(?<first>9)a$": "9a",
+    "^[a-z&&[^b-y]]+$": "a",
+    r"^\Qa.b\E*$": "a.b",
+    r"^a[\w-.]b$": "a.b a_b a-b",
+    r"^\p{Lu}|\P{Alnum}$": "B Orders.v1",
+    r"^[\p{Digit}\x61]++$": "a 9a",
+    r"\u005f{2}+x": "__x",
+    r"(?<=a)\W": "a.b a-b",
+    "[é-ü]|}": "",
+}
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_patterns_find_what_they_find_in_java(pattern: str) -> None:
+    compiled = compile_topic_pattern(pattern)
+    assert " ".join(filter(compiled.search, NAMES)) == PATTERNS[pattern]
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        *(
+            r"(a)\1",
+            r"\Ga",
+            r"\R",
+            "(?x)a",
+            "(?i)\\p{Lower}",
+            "[^a[b]]",
+            "[a-z&&[b]c]",
+            "[a&&&b]",
+            "[]a]",
+        ),
+        *("(?P<a>b)", "(?<=a+)b", "a{,3}", "a**", "*", "a)", "[a", "[b-a]", "\\", r"\p{Foo}"),
+        *("a" * 5 + "{99999999999}", "(" * 5000),
+    ],
+)
+def test_what_has_another_meaning_in_java_or_none_is_refused(pattern: str) -> None:
+    with pytest.raises(ValueError, match="not supported"):
+        compile_topic_pattern(pattern)
+
+
 # -- streams --------------------------------------------------------------------------------------
 
 
@@ -165,7 +238,10 @@ def test_a_stream_begins_with_what_comes() -> None:
 
 @pytest.mark.parametrize(
     ("text", "ms"),
-    [("700", 700), ("20ms", 20), ("30s", 30_000), (" 2 M ", 120_000), ("1h", 3_600_000)],
+    [
+        *(("700", 700), ("20ms", 20), ("30s", 30_000), (" 2 M ", 120_000), ("1h", 3_600_000)),
+        *(("1 hour", 3_600_000), ("interval 1 hour 30 Minutes", 5_400_000), ("1500us", 1)),
+    ],
 )
 def test_times_are_written_as_sparks(text: str, ms: int) -> None:
     assert parse_stream(maxTriggerDelay=text).max_trigger_delay_ms == ms
@@ -193,6 +269,8 @@ def test_what_a_stream_does_not_have_is_refused(name: str, value: str) -> None:
         ("minOffsetsPerTrigger", "few"),
         ("maxTriggerDelay", "0"),
         ("maxTriggerDelay", "7 parsecs"),
+        ("maxTriggerDelay", "1 hour 30"),
+        ("maxTriggerDelay", "soon"),
     ],
 )
 def test_limits_of_a_stream_that_cannot_be(name: str, value: str) -> None:

@@ -1,23 +1,24 @@
 """Parses and validates the options of a write, which are named as in Spark's own Kafka sink.
 
-As in a read, options that only concern the connection to a broker are accepted and ignored; every
-other name is rejected.
+As in a read, options that only concern the connection to a broker are accepted and ignored, and
+unknown configs of Kafka's producer are ignored with a warning; every other name is rejected.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Final
 
 from kafkafs.storage import Codec, is_legal_topic
 
 from ..options import (
+    CONNECTION_PREFIXES,
     OptionError,
+    Supported,
     Texts,
     boolean,
-    check_client_config,
+    client_configs,
     local_option,
     not_negative,
     one_of,
@@ -30,36 +31,36 @@ _LEVELS: Final = {
     codec: f"kafka.compression.{codec.kafka_name}.level"
     for codec in (Codec.GZIP, Codec.LZ4, Codec.ZSTD)
 }
-_NAMES: Final = frozenset(
-    name.lower()
-    for name in (
+_CONNECTION: Final = (
+    *("acks", "bootstrap.servers", "buffer.memory", "client.dns.lookup", "client.id"),
+    *("connections.max.idle.ms", "delivery.timeout.ms", "enable.idempotence"),
+    *("enable.metrics.push", "linger.ms", "max.block.ms"),
+    *("max.in.flight.requests.per.connection", "max.request.size", "metadata.max.age.ms"),
+    *("metadata.max.idle.ms", "metadata.recovery.rebootstrap.trigger.ms"),
+    *("metadata.recovery.strategy", "metric.reporters", "metrics.num.samples"),
+    *("metrics.recording.level", "metrics.sample.window.ms"),
+    *("partitioner.adaptive.partitioning.enable", "partitioner.availability.timeout.ms"),
+    *("receive.buffer.bytes", "reconnect.backoff.max.ms", "reconnect.backoff.ms"),
+    *("request.timeout.ms", "retries", "retry.backoff.max.ms", "retry.backoff.ms"),
+    *("send.buffer.bytes", "socket.connection.setup.timeout.max.ms"),
+    *("socket.connection.setup.timeout.ms", "transaction.timeout.ms"),
+)
+_SUPPORTED: Final = Supported(
+    names=(
         *("path", "paths", "topic", "checkpointLocation"),
         *("stagingDir", "createTopics", "unregistered", "queryId", "epoch"),
         *("kafka.compression.type", "kafka.batch.size", "kafka.partitioner.ignore.keys"),
         *_LEVELS.values(),
+    ),
+    # Spark's sink writes a column `headers` whatever includeHeaders, an option of the source, says.
+    ignored=("includeHeaders", *client_configs(_CONNECTION)),
+    ignored_prefixes=CONNECTION_PREFIXES,
+    refused=dict.fromkeys(
+        client_configs(("key.serializer", "value.serializer", "interceptor.classes")),
+        "not supported, just as in Spark's Kafka sink",
     )
-)
-# Configs of Kafka's ProducerConfig: those that Spark rejects, those that would change the partition
-# or visibility of records, and those that only concern the connection.
-_REFUSED: Final = dict.fromkeys(
-    ("key.serializer", "value.serializer", "interceptor.classes"),
-    "not supported, just as in Spark's Kafka sink",
-) | dict.fromkeys(("partitioner.class", "transactional.id"), "not supported")
-_CONNECTION: Final = frozenset(
-    (
-        *("acks", "bootstrap.servers", "buffer.memory", "client.dns.lookup", "client.id"),
-        *("connections.max.idle.ms", "delivery.timeout.ms", "enable.idempotence"),
-        *("enable.metrics.push", "linger.ms", "max.block.ms"),
-        *("max.in.flight.requests.per.connection", "max.request.size", "metadata.max.age.ms"),
-        *("metadata.max.idle.ms", "metadata.recovery.rebootstrap.trigger.ms"),
-        *("metadata.recovery.strategy", "metric.reporters", "metrics.num.samples"),
-        *("metrics.recording.level", "metrics.sample.window.ms"),
-        *("partitioner.adaptive.partitioning.enable", "partitioner.availability.timeout.ms"),
-        *("receive.buffer.bytes", "reconnect.backoff.max.ms", "reconnect.backoff.ms"),
-        *("request.timeout.ms", "retries", "retry.backoff.max.ms", "retry.backoff.ms"),
-        *("send.buffer.bytes", "socket.connection.setup.timeout.max.ms"),
-        *("socket.connection.setup.timeout.ms", "transaction.timeout.ms"),
-    )
+    # These would change the partition or the visibility of records.
+    | dict.fromkeys(client_configs(("partitioner.class", "transactional.id")), "not supported"),
 )
 
 
@@ -95,9 +96,7 @@ class WriteOptions:
     def parse(cls, given: Mapping[str, str], streaming: bool = False) -> WriteOptions:
         """Parses the options. Raises OptionError for an unknown name, an invalid value, or two
         options that contradict each other."""
-        texts = Texts(
-            given, _NAMES, partial(check_client_config, refused=_REFUSED, connection=_CONNECTION)
-        )
+        texts = Texts(given, _SUPPORTED)
         writer, epoch = texts.get("queryId", _text), texts.get("epoch", not_negative)
         if streaming and epoch is not None:
             raise OptionError("epoch", "a stream numbers its batches itself")
