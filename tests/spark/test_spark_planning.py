@@ -13,7 +13,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kafkafs.spark.options import OptionError, ReadOptions
-from kafkafs.spark.read.planning import INTERNAL_TOPICS, DataLoss, OffsetRange, find_log_dirs, plan
+from kafkafs.spark.read.planning import (
+    INTERNAL_TOPICS,
+    DataLoss,
+    OffsetRange,
+    find_log_dirs,
+    grouped,
+    plan,
+)
 from kafkafs.storage.errors import LogDirError
 from kafkafs.storage.format.records.record_columns import SimpleRecord
 from kafkafs.storage.io.disk import OpenFile
@@ -129,6 +136,41 @@ def test_planning_reads_no_records(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     ranges = planned(tmp_path, maxBytesPerPartition="20000")
     assert len(ranges) > 5
     assert sum(size for path, size in read if path.endswith(".log")) < 20_000
+
+
+# -- which task ------------------------------------------------------------------------------------
+
+
+@given(
+    sizes=st.lists(st.tuples(st.integers(1, 300), st.integers(0, 40 << 20)), max_size=60),
+    most_bytes=st.integers(1, 200 << 20),
+    least=st.none() | st.integers(1, 80),
+    most=st.none() | st.integers(1, 1000),
+)
+def test_small_ranges_share_a_task_in_order(
+    sizes: list[tuple[int, int]], most_bytes: int, least: int | None, most: int | None
+) -> None:
+    ranges = [OffsetRange("t", i, 0, n, size) for i, (n, size) in enumerate(sizes)]
+    options = {"path": "/data", "maxBytesPerPartition": str(most_bytes)}
+    if least is not None:
+        options["minPartitions"] = str(least)
+    if most is not None:
+        options["maxRecordsPerPartition"] = str(most)
+    tasks = grouped(ranges, ReadOptions.parse(options))
+    assert [each for task in tasks for each in task] == ranges
+    assert len(tasks) >= min(least or 0, len(ranges))
+    for task in filter(lambda task: len(task) > 1, tasks):
+        assert sum(each.size for each in task) <= most_bytes
+        assert most is None or sum(each.end for each in task) <= most
+
+
+def test_few_tasks_for_many_small_partitions() -> None:
+    options = ReadOptions.parse({"path": "/data"})
+    small = [OffsetRange("t", i, 0, 100, 10_000) for i in range(10_000)]
+    assert 20 < len(grouped(small, options)) < 40
+    assert len(grouped(small[:30], options)) == 1
+    large = [OffsetRange("t", i, 0, 10**6, 100 << 20) for i in range(100)]
+    assert len(grouped(large, options)) == 100
 
 
 # -- which partitions ------------------------------------------------------------------------------

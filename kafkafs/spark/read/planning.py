@@ -1,4 +1,5 @@
-"""Splits a read into ranges of offsets, one per task, by bytes at entries of the sparse indexes.
+"""Splits a read into ranges of offsets, by bytes at entries of the sparse indexes, and groups them
+into tasks.
 
 This runs on the driver. It reads directory listings, a few index entries for each cut, and what
 a lookup by time reads; the time depends on the number of segments and tasks, not on that of
@@ -17,6 +18,7 @@ from itertools import accumulate, pairwise
 from typing import Final
 
 from kafkafs.storage import (
+    MAX_OFFSET,
     META_PROPERTIES_FILE,
     CorruptError,
     Engine,
@@ -39,6 +41,13 @@ INTERNAL_TOPICS: Final = frozenset(
     ("__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata")
 )
 
+# A task has at least this many bytes if there are enough, since starting one costs as much as
+# reading a few MiB. Otherwise there are about this many tasks, so that all processors are busy.
+_LEAST_TASK_BYTES: Final = 4 << 20
+_USUAL_TASKS: Final = 32
+# Opening a range costs as much as reading this many bytes.
+_OPEN_BYTES: Final = 64 << 10
+
 # Planning visits all segments once, in order: keeping their indexes open would gain nothing, and
 # those of a terabyte map half a gigabyte.
 _OPEN_FILES: Final = {"kafkafs.open.files": "64"}
@@ -50,7 +59,7 @@ class DataLoss(Exception):
 
 @dataclass(frozen=True, slots=True)
 class OffsetRange:
-    """The part of a partition that a task reads: offsets [`start`, `end`), about `size` bytes of
+    """A part of a partition that a task reads: offsets [`start`, `end`), about `size` bytes of
     `.log`.
 
     `is_last`: the log ended at `end` when this was planned, so damage after its last batch is part
@@ -148,6 +157,43 @@ def recreated(topic: str, known_id: str, topic_id: str) -> str:
     none."""
     now = f"the topic id is {topic_id} now" if topic_id else "there is no topic id now"
     return f"topic {topic} was deleted and created again: {now}, not {known_id}"
+
+
+def grouped(ranges: Sequence[OffsetRange], options: ReadOptions) -> list[tuple[OffsetRange, ...]]:
+    """Returns the ranges of each task, all in the given order.
+
+    Small ranges share a task up to maxBytesPerPartition bytes and maxRecordsPerPartition offsets.
+    There are at least minPartitions tasks, if there are that many ranges.
+    """
+    total = sum(map(_weight, ranges))
+    most_bytes = min(options.max_bytes_per_partition, max(total // _USUAL_TASKS, _LEAST_TASK_BYTES))
+    least = min(options.min_partitions or 1, len(ranges))
+    most_bytes = min(most_bytes, total // max(least, 1))
+    most = options.max_records_per_partition or MAX_OFFSET
+    groups: list[list[OffsetRange]] = []
+    bytes_left = offsets_left = 0
+    for each in ranges:
+        bytes_left -= _weight(each)
+        offsets_left -= _count(each)
+        if not groups or bytes_left < 0 or offsets_left < 0:
+            groups.append([])
+            bytes_left, offsets_left = most_bytes - _weight(each), most - _count(each)
+        groups[-1].append(each)
+    return [tuple(group) for group in _split_to_number(groups, least)]
+
+
+def _weight(offset_range: OffsetRange) -> int:
+    return offset_range.size + _OPEN_BYTES
+
+
+def _split_to_number(groups: list[list[OffsetRange]], least: int) -> list[list[OffsetRange]]:
+    """Returns at least `least` groups, by halving those with the most ranges: a few large ranges
+    may have filled groups of their own."""
+    while len(groups) < least:
+        at = max(range(len(groups)), key=lambda i: len(groups[i]))
+        middle = len(groups[at]) // 2
+        groups[at : at + 1] = [groups[at][:middle], groups[at][middle:]]
+    return groups
 
 
 # -- which partitions ------------------------------------------------------------------------------

@@ -1,27 +1,27 @@
-"""PySpark's interface of a read: ranges of offsets as partitions, and their readers."""
+"""PySpark's interface of a read: groups of offset ranges as partitions, and their readers."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from ..options import ReadOptions
 from ..workers import spare_collections
-from .planning import OffsetRange, find_log_dirs, plan
-from .reading import Reading
+from .planning import OffsetRange, find_log_dirs, grouped, plan
+from .reading import Reading, combined
 
 
 class KafkafsInputPartition(InputPartition):
-    """The range of one task."""
+    """The ranges of one task, read one after another."""
 
-    def __init__(self, value: OffsetRange) -> None:
+    def __init__(self, value: Sequence[OffsetRange]) -> None:
         super().__init__(value)
 
 
 class RangeReader:
-    """The tasks' part of a reader: it is pickled, and reads one range per task."""
+    """The tasks' part of a reader: it is pickled, and reads the ranges of each task."""
 
     def __init__(self, options: ReadOptions, schema: pa.Schema) -> None:
         self._options = options
@@ -38,9 +38,9 @@ class RangeReader:
         spare_collections()
         if partition.value is None:  # Spark's replacement for an empty list of partitions
             return iter(())
-        if self._options.losses:
-            return self._reading.losses(partition.value, self._schema)
-        return self._reading.records(partition.value, self._schema)
+        read = self._reading.losses if self._options.losses else self._reading.records
+        parts = (part for each in partition.value for part in read(each, self._schema))
+        return combined(parts, self._schema)
 
 
 class KafkafsReader(RangeReader, DataSourceReader):
@@ -54,4 +54,5 @@ class KafkafsReader(RangeReader, DataSourceReader):
     """
 
     def partitions(self) -> list[InputPartition]:
-        return [KafkafsInputPartition(each) for each in plan(self._reading.log_dirs, self._options)]
+        ranges = plan(self._reading.log_dirs, self._options)
+        return [KafkafsInputPartition(each) for each in grouped(ranges, self._options)]

@@ -1,4 +1,4 @@
-"""Reads one range of offsets into Arrow record batches: the work of a Spark task.
+"""Reads ranges of offsets into Arrow record batches: the work of a Spark task.
 
 Each task opens the log again. It may have changed since the driver planned: it grows, is compacted,
 and loses its oldest segments. Records deleted by retention are data loss, which fails the task or
@@ -8,7 +8,7 @@ task or are skipped, and `losses` reports them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
@@ -50,6 +50,9 @@ LOSSES: Final = pa.schema(
 )
 # About the most bytes of records in a record batch, unless a single record is larger.
 _BATCH_BYTES: Final = 16 << 20
+# Smaller record batches are joined until they have this many bytes: each costs Spark about a
+# millisecond, and with thousands of small partitions most would have a few records.
+_JOINED_BYTES: Final = 4 << 20
 # How many views are tried in a row when segments vanish before anything is read.
 _ATTEMPTS: Final = 8
 _MOST_LOSSES: Final = 1000
@@ -169,6 +172,28 @@ class Reading:
 def _engine(log_dirs: tuple[str, ...], configs: tuple[tuple[str, str], ...]) -> Engine:
     """Returns an engine; successive tasks of a process share it and what it has cached."""
     return Engine(log_dirs, dict(configs))
+
+
+def combined(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Yields all rows of the batches in order, with small batches joined."""
+    small: list[pa.RecordBatch] = []
+    nbytes = 0
+    for batch in batches:
+        size = batch.nbytes
+        if small and nbytes + size > _JOINED_BYTES:
+            yield _joined(small, schema)
+            small, nbytes = [], 0
+        small.append(batch)
+        nbytes += size
+    if small:
+        yield _joined(small, schema)
+
+
+def _joined(batches: list[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:
+    if len(batches) == 1:
+        return batches[0]
+    columns = (pa.concat_arrays(each) for each in zip(*(b.columns for b in batches), strict=True))
+    return pa.RecordBatch.from_arrays(list(columns), schema=schema)
 
 
 def _next_offset(part: Columns | Damage, reached: int) -> int:

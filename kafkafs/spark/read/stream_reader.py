@@ -16,6 +16,7 @@ from pyspark.sql.streaming.datasource import (
 
 from ..options import ReadOptions
 from .partition_offsets import PartitionOffsets, from_json, to_json
+from .planning import grouped
 from .range_reader import KafkafsInputPartition, RangeReader
 from .streaming import Stream
 
@@ -65,7 +66,7 @@ class KafkafsStreamReader(RangeReader, DataSourceStreamReader, SupportsTriggerAv
         if start == end:
             return []
         ranges = self._stream.plan(_parsed(start), from_json(end))
-        return [KafkafsInputPartition(each) for each in ranges]
+        return [KafkafsInputPartition(each) for each in grouped(ranges, self._options)]
 
     def _json(self, partition_offsets: PartitionOffsets) -> dict[str, Any]:
         return to_json(partition_offsets, self._options.checkpoint_topic_ids)
