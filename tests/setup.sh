@@ -87,12 +87,13 @@ check_java() {
     "$1" -version >/dev/null 2>&1 || refuse "there is no Java: $1 does not run"
 }
 
-# pip is asked only when what it would install has changed: the declarations, the kernels' sources, Python itself.
+# pip is asked only when what it would install has changed: the declarations, the kernels' sources, Python itself, which
+# is the same one in an active environment.
 # install_kafkafs SET_UP EXTRAS
 install_kafkafs() {
     local extras=$2 stamp wanted
     stamp=$venv/kafkafs-$1.stamp
-    wanted=$({ "$python" -c 'import sys; print(sys.executable, sys.version)'; pwd; cat pyproject.toml setup.py storage/format/kernels/*.py; } | sha256sum)
+    wanted=$({ "$python" -c 'import sys; print(sys.base_prefix, sys.version)'; pwd; cat pyproject.toml setup.py storage/format/kernels/*.py; } | sha256sum)
     [ "$(cat "$stamp" 2>/dev/null)" != "$wanted" ] || return 0
     if ! "$venv/bin/python" -m pip --version >/dev/null 2>&1; then
         rm -rf "$venv"
