@@ -294,12 +294,19 @@ _SUPPORTED: Final = Supported(
 )
 
 
-def paths_of(texts: Texts) -> tuple[str, ...]:
-    """Returns the paths: `load("/a,/b")` sets `path`, `load(["/a", "/b"])` sets `paths` as JSON."""
+def used_options(given: Mapping[str, str]) -> dict[str, str]:
+    """Returns the options of a read that are not ignored, by their documented spelling. Raises
+    OptionError for an unknown name."""
+    return Texts(given, _SUPPORTED).used
+
+
+def paths_of(texts: Texts, how: str = '.load("/data")') -> tuple[str, ...]:
+    """Returns the paths: `load("/a,/b")` sets `path`, `load(["/a", "/b"])` sets `paths` as JSON.
+    `how` shows in an error how to name a path. Raises OptionError if there is none."""
     listed = texts.get("paths", _json_list) or texts.get("path", lambda text: [text]) or []
     paths = [path.strip() for text in listed for path in text.split(",") if path.strip()]
     if not paths:
-        raise OptionError("path", 'name the log directories: .load("/data")')
+        raise OptionError("path", f"name the log directories: {how}")
     return tuple(local_option("path", path) for path in paths)
 
 

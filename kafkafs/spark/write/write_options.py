@@ -62,8 +62,8 @@ _SUPPORTED: Final = Supported(
     # These would change the partition or the visibility of records.
     | dict.fromkeys(client_configs(("partitioner.class", "transactional.id")), "not supported"),
 )
-
-
+# Spark passes no options of a table to a write; why its columns have no path, see tables.py.
+_NAME_PATH: Final = """.save("/data"), or INSERT INTO t WITH (path = '/data') for a table"""
 # A producer's batches are small because records wait for them; here all records are available.
 _BATCH_BYTES: Final = 65536
 
@@ -106,7 +106,7 @@ class WriteOptions:
         codec = _CODECS[texts.get("kafka.compression.type", one_of(*_CODECS)) or "none"]
         levels = {each: texts.get(name, int) for each, name in _LEVELS.items()}
         return cls(
-            paths=paths_of(texts),
+            paths=paths_of(texts, _NAME_PATH),
             topic=texts.get("topic", _topic),
             staging_dir=texts.get("stagingDir", _staging_dir),
             create_topics=texts.get("createTopics", positive),

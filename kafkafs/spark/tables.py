@@ -1,0 +1,76 @@
+"""Carries the options of a table in Spark's catalog to the readers of the table.
+
+Spark passes a table's options only to `DataSource.schema`, when the table is created without
+columns. Its readers get the columns and the options of the query (PythonTable ignores the
+properties). So the schema stores the table's options in the metadata of the first column, which
+the catalog keeps, and a reader finds them there.
+
+Writers do not: `CREATE TABLE … AS SELECT * FROM t` passes the columns of t, with their metadata, to
+the writer of the new table, which would append to t.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Final
+
+from pyspark.sql.types import StructField, StructType
+
+from .options import OptionError, used_options
+
+#: The name in a column's metadata whose value is the table's options, as a JSON object.
+METADATA: Final = "kafkafs.options"
+
+# Set by the catalog in the properties of every table (TableCatalog.PROP_PROVIDER).
+_PROVIDER: Final = "provider"
+_OPTION_PREFIX: Final = "option."
+
+
+def is_table(properties: Mapping[str, str]) -> bool:
+    """Returns whether `DataSource.options` are the properties of a new table in the catalog."""
+    return _PROVIDER in properties
+
+
+def declared_options(properties: Mapping[str, str]) -> dict[str, str]:
+    """Returns the options in a table's properties, which also contain its owner, comment, location
+    and TBLPROPERTIES. The path is its location."""
+    declared = {
+        name.removeprefix(_OPTION_PREFIX): value
+        for name, value in properties.items()
+        if name.startswith(_OPTION_PREFIX)
+    }
+    if "path" in properties:
+        declared["path"] = properties["path"]
+    return declared
+
+
+def with_options(columns: StructType, declared: Mapping[str, str]) -> StructType:
+    """Returns the columns of a table with its options. Those that are ignored are not stored: they
+    may contain a broker's password."""
+    first, *others = columns.fields
+    metadata = {METADATA: json.dumps(used_options(declared))}
+    return StructType([StructField(first.name, first.dataType, first.nullable, metadata), *others])
+
+
+def reader_options(given: Mapping[str, str], schema: StructType) -> Mapping[str, str]:
+    """Returns the options of a read, which are those of the table if `given` names no directory.
+    Options of the query take precedence.
+
+    Raises OptionError if there is neither a directory nor a table's options.
+    """
+    lower = {name.lower(): value for name, value in given.items()}
+    if "path" in lower or "paths" in lower:
+        return given
+    for field in schema.fields:
+        if METADATA in field.metadata:
+            stored: dict[str, str] = json.loads(field.metadata[METADATA])
+            return {name.lower(): value for name, value in stored.items()} | lower
+    raise OptionError("path", _NO_PATH)
+
+
+_NO_PATH: Final = (
+    'name the log directories, with .load("/data") or with OPTIONS (path "/data"). Spark does not'
+    " pass the options of a table whose columns are declared: create the table without columns, or"
+    " as a TEMPORARY VIEW"
+)
