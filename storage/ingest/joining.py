@@ -24,9 +24,10 @@ from ..log.append.preparing import admit_rules
 from .commit_file import StagedPart
 from .segment_series import SealedSegment
 
-# A batch is read as a whole for any one of its records, so even if max.message.bytes allows more, a
-# joined one is not larger than a producer's largest by default.
+# A batch is read as a whole for any one of its records. So even if max.message.bytes allows more, a
+# joined one is not larger than a producer's largest by default, and can be decompressed in some ms.
 _MOST: Final = 1 << 20
+_MOST_DECOMPRESSED: Final = 4 << 20
 
 #: Yields the batches of a staged segment, some at a time, each valid until the next is requested.
 ReadBatches = Callable[[StagedPart, SealedSegment], Iterator[ValidationResult]]
@@ -36,7 +37,7 @@ def joined_batch(
     parts: Sequence[StagedPart], config: TopicConfig, read: ReadBatches
 ) -> ValidationResult | None:
     """Returns all records of the parts, in order, as a single batch. Returns None if it would have
-    more than `max.message.bytes` or 1 MiB, stored or decompressed, or if the batches must stay as
+    more than `max.message.bytes` or 1 MiB, or 4 MiB decompressed, or if the batches must stay as
     they are: their offsets are kept, or a producer wrote them. Raises what `read` raises."""
     most = min(_MOST, config.max_message_bytes)
     if sum(part.size for part in parts) > most or any(part.keeps_offsets for part in parts):
@@ -74,20 +75,20 @@ def _one_batch(
     """Encodes the records of several batches with the same attributes as one; None if they do not
     fit or cannot be decoded."""
     records = []
-    for part in Decoder(most).decode(batches.data, 0, batches.table, ""):
+    for part in Decoder(_MOST_DECOMPRESSED).decode(batches.data, 0, batches.table, ""):
         if isinstance(part, BadBatch):
             return None
         records.append(RecordColumns.joined([RecordColumns.from_columns(part)]))
-    found = encode(RecordColumns.joined(records), _plan(batches.table, config, most))
+    found = encode(RecordColumns.joined(records), _plan(batches.table, config))
     if len(found.table) > 1 or len(found.data) > most:
         return None
     return ValidationResult(found.data, found.table)
 
 
-def _plan(table: BatchTable, config: TopicConfig, most: int) -> BatchPlan:
+def _plan(table: BatchTable, config: TopicConfig) -> BatchPlan:
     header = table[0]
     plan = BatchPlan(
-        batch_bytes=most,
+        batch_bytes=_MOST_DECOMPRESSED,
         codec=header.codec,
         level=admit_rules(config).level,
         timestamp_type=header.timestamp_type,

@@ -15,6 +15,7 @@ from glob import glob
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -24,10 +25,10 @@ from pyspark.sql import DataFrame, SparkSession
 from kafkafs.spark.options import OptionError
 from kafkafs.spark.write.job_names import is_stale, new_job
 from kafkafs.spark.write.write_options import WriteOptions
-from kafkafs.spark.write.writing import Target, _grouped, remove_job
+from kafkafs.spark.write.writing import Target, TaskWriter, _grouped, commit, remove_job
 from kafkafs.storage.format.layout import Codec
 from kafkafs.storage.format.records.encoder import BatchPlan
-from kafkafs.storage.ingest.commit_file import COMMIT_FILE
+from kafkafs.storage.ingest.commit_file import COMMIT_FILE, IngestWrite
 from kafkafs.storage.ingest.staging import StagingPlace, staging_path
 from kafkafs.storage.log_manager import LogManager
 from tests.answers import READ_UNCOMMITTED
@@ -66,6 +67,21 @@ def records(path: Path, topic: str = "t") -> dict[int, list[Plain]]:
     with LogManager(str(path)) as engine:
         assert complaints(engine) == []
         return {n: read(engine.log(topic, n).view()) for n in engine.topics().get(topic, [])}
+
+
+def target_of(log_dir: Path) -> Target:
+    """Returns the target of a new job that writes to `t`."""
+    return Target(
+        log_dirs=(str(log_dir),),
+        configs={},
+        staging_dir=None,
+        job=new_job(),
+        topic="t",
+        create_topics=None,
+        unregistered=False,
+        plan=BatchPlan(),
+        ignore_keys=False,
+    )
 
 
 def values(path: Path, topic: str = "t") -> list[str]:
@@ -391,30 +407,42 @@ def test_rows_are_grouped_by_their_numbers(numbers: list[int]) -> None:
     assert found == wanted
 
 
+@pytest.mark.usefixtures("nothing_staged")
+def test_small_batches_of_a_stream_continue_the_active_segment(log_dir: Path) -> None:
+    """101 batches, each staged by two tasks, as Spark calls them; every tenth is repeated."""
+    schema = pa.schema([("key", pa.binary()), ("value", pa.binary()), ("partition", pa.int32())])
+    expected: dict[int, list[bytes]] = {number: [] for number in range(3)}
+    for batch in range(101):
+        for _ in range(2 if batch % 10 == 0 else 1):
+            target, parts = target_of(log_dir), []
+            for task in range(2):
+                rows = [[b"k"] * 6, [b"%d:%d:%d" % (batch, task, i) for i in range(6)]]
+                columns = [*rows, [i % 3 for i in range(6)]]
+                frame = pa.record_batch(columns, schema=schema)
+                parts += TaskWriter(target, task, f"{task}-0").write([frame])
+            commit(target, IngestWrite("query", batch), parts, [target.job])
+        for number in range(3):
+            expected[number] += [
+                b"%d:%d:%d" % (batch, task, i) for task in range(2) for i in (number, number + 3)
+            ]
+    found = records(log_dir)
+    assert {n: [each.value for each in some] for n, some in found.items()} == expected
+    assert all(len(list((log_dir / f"t-{n}").glob("*.log"))) <= 2 for n in range(3))
+
+
 def test_nothing_staged_is_removed_while_the_commit_records_cannot_be_read(log_dir: Path) -> None:
     """The job may be committed; then the next opening for writing needs the staged files."""
-    job = new_job()
-    target = Target(
-        log_dirs=(str(log_dir),),
-        configs={},
-        staging_dir=None,
-        job=job,
-        topic="t",
-        create_topics=None,
-        unregistered=False,
-        plan=BatchPlan(),
-        ignore_keys=False,
-    )
-    attempt = Path(target.place_of(str(log_dir)).attempt(job, "0-0-0").path)
+    target = target_of(log_dir)
+    attempt = Path(target.place_of(str(log_dir)).attempt(target.job, "0-0-0").path)
     (attempt / "part").write_bytes(b"records")
     records = log_dir / COMMIT_FILE
     records.write_bytes(b"damaged")
-    remove_job(target, job)
+    remove_job(target, target.job)
     assert (attempt / "part").read_bytes() == b"records"
     records.unlink()
     records.mkdir()  # reading it raises OSError, or the engine's error for it
-    remove_job(target, job)
+    remove_job(target, target.job)
     assert (attempt / "part").read_bytes() == b"records"
     records.rmdir()
-    remove_job(target, job)
+    remove_job(target, target.job)
     assert not Path(staging_path(str(log_dir))).exists()

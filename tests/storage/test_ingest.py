@@ -3,21 +3,15 @@ have done in between."""
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import errno
-import json
 import os
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from kafkafs.storage.clock import SetClock
 from kafkafs.storage.errors import (
@@ -32,16 +26,12 @@ from kafkafs.storage.errors import (
 from kafkafs.storage.format.files.names import FileState
 from kafkafs.storage.format.records.encoder import BatchPlan
 from kafkafs.storage.format.records.record_columns import (
-    Field,
     RecordColumns,
     SimpleRecord,
-    key_hashes,
-    partitions_of,
 )
 from kafkafs.storage.ingest import two_phase
 from kafkafs.storage.ingest.commit_file import (
     COMMIT_FILE,
-    CommitFile,
     CommitRecord,
     CommitRecords,
     IngestedPart,
@@ -53,8 +43,8 @@ from kafkafs.storage.ingest.commit_file import (
 )
 from kafkafs.storage.ingest.segment_series import SealedSegment
 from kafkafs.storage.ingest.staging import StagedWriter, StagingPlace, staging_path
-from kafkafs.storage.ingest.two_phase import ingest_parts, resume_committed
-from kafkafs.storage.io.durable import Buffer, Calls, WritableDirFd, replaced
+from kafkafs.storage.ingest.two_phase import ingest_parts
+from kafkafs.storage.io.durable import Buffer, Calls, replaced
 from kafkafs.storage.log_manager import LogManager
 from tests.crash.checks import complaints
 from tests.faults import path_of
@@ -452,239 +442,3 @@ def test_stale_jobs_go_and_others_stay(tmp_path: Path) -> None:
         "dead"
     ]
     assert [path.name for path in (tmp_path / "kafkafs-staging").iterdir()] == ["alive"]
-
-
-# -- the commit records --------------------------------------------------------------------------
-
-
-@given(st.binary())
-def test_any_bytes_are_notes_or_corrupt(data: bytes) -> None:
-    try:
-        noted = parse_commit_records(b"0\n" + data)
-    except CorruptError:
-        return
-    assert parse_commit_records(format_commit_records(noted)) == noted
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        '{"writer": "w", "epoch": -1}',
-        '{"writer": "w", "epoch": null}',
-        '{"writer": 1, "epoch": 1}',
-        '{"epoch": 1}',
-        "[]",
-        "[" * 100_000,
-        '{"writer": "w", "epoch": 1, "parts": [{"topic": "t"}]}',
-        '{"writer": "w", "epoch": null, "topics": ["t"]}',
-        '{"writer": "w", "epoch": null, "topics": {"t": 1}}',
-    ],
-)
-def test_damaged_notes(log_dir: Path, line: str) -> None:
-    (log_dir / COMMIT_FILE).write_text(f"0\n{line}\n")
-    with pytest.raises(CorruptError, match=r"kafkafs\.placed.*line 2.*move the file away"):
-        LogManager(str(log_dir))
-    (log_dir / COMMIT_FILE).rename(log_dir / "aside")
-    LogManager(str(log_dir)).close()
-
-
-_PLACED: dict[str, Any] = {
-    "writer": "w",
-    "epoch": 3,
-    "parts": [
-        {
-            "topic": "t",
-            "partition": 0,
-            "leader_epoch": 0,
-            "staged": [
-                {
-                    "path": "/nowhere/kafkafs-staging/job/0-0/t-0",
-                    "topic": "t",
-                    "partition": 0,
-                    "keeps_offsets": False,
-                    "segments": [{"base_offset": 0, "size": 70, "end_offset": 1, "crc": 5}],
-                    "records": 1,
-                }
-            ],
-            "segments": [{"base_offset": 0, "size": 70, "end_offset": 1, "crc": 5}],
-        }
-    ],
-}
-_HOSTILE: st.SearchStrategy[Any] = st.sampled_from(
-    [
-        "../x",
-        "",
-        ".",
-        "/",
-        "/x/kafkafs-staging/a/../t-0",
-        "/x/kafkafs-staging/a/b/c/t-0",
-        "\ud800",
-        "a/b",
-        "\0",
-        -1,
-        1 << 31,
-        1 << 63,
-        1 << 70,
-        1.5,
-        [],
-        {},
-        None,
-        True,
-    ]
-)
-
-
-def _places(value: Any) -> list[tuple[Any, Any]]:
-    """Returns each container in a JSON value with each of its keys."""
-    found: list[tuple[Any, Any]] = []
-    if isinstance(value, dict | list):
-        for key in list(value) if isinstance(value, dict) else range(len(value)):
-            found += [(value, key), *_places(value[key])]
-    return found
-
-
-@given(st.data())
-@settings(
-    max_examples=150,
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
-def test_opening_takes_any_notes_or_names_the_file(log_dir: Path, data: st.DataObject) -> None:
-    """Changes one value or key of a write, or bytes of the file."""
-    note = copy.deepcopy(_PLACED)
-    container, key = data.draw(st.sampled_from(_places(note)))
-    if data.draw(st.booleans()):
-        del container[key]
-    else:
-        container[key] = data.draw(_HOSTILE)
-    written = bytearray(f"0\n{json.dumps(note)}\n".encode())
-    for at in data.draw(st.lists(st.integers(0, len(written) - 1), max_size=2)):
-        written[at] = data.draw(st.integers(0, 255))
-    (log_dir / COMMIT_FILE).write_bytes(written)
-    try:
-        LogManager(str(log_dir)).close()
-    except CorruptError as error:
-        where = (error.file, error.what.partition(" ")[0])
-    else:
-        where = (str(log_dir / COMMIT_FILE), "line")
-    assert where == (str(log_dir / COMMIT_FILE), "line")
-    (log_dir / COMMIT_FILE).unlink(missing_ok=True)
-
-
-def test_notes_name_nothing_but_staged_parts(log_dir: Path) -> None:
-    (part,) = stage(log_dir, "j", {("t", 0): [["a"]]})
-    other = log_dir.parent / "others" / "t-0"
-    for path in (log_dir, log_dir / "t-0", other, log_dir / "x" / "j" / "0-0" / "t-0"):
-        wrong = dataclasses.replace(part, path=str(path))
-        placed = IngestedPart("t", 0, 0, (wrong,), part.segments)
-        with pytest.raises(CorruptError, match="line 2"):
-            parse_commit_records(
-                format_commit_records(
-                    CommitRecords(pending=[CommitRecord(IngestWrite("j"), (placed,))])
-                )
-            )
-    noted = CommitRecords(
-        pending=[CommitRecord(IngestWrite("j"), (IngestedPart("t", 0, 0, (part,), part.segments),))]
-    )
-    assert parse_commit_records(format_commit_records(noted)).pending == noted.pending
-
-
-@pytest.mark.parametrize("linked", ["job", "attempt", "t-0"])
-def test_a_link_in_a_staging_place_is_not_followed(log_dir: Path, linked: str) -> None:
-    """Its target stays as it is, say another cluster's directory after a crash."""
-    (part,) = stage(log_dir, "j", {("t", 0): [["a"]]})
-    victim = log_dir.parent / "victim" / "attempt" / "t-0"
-    shutil.copytree(part.path, victim)
-    before = {path.name: path.read_bytes() for path in victim.iterdir()}
-    assert before
-    job = log_dir.parent / "other.kafkafs-staging" / "job"
-    link = {"job": job, "attempt": job / "attempt", "t-0": job / "attempt" / "t-0"}[linked]
-    target = {"job": victim.parent.parent, "attempt": victim.parent, "t-0": victim}[linked]
-    link.parent.mkdir(parents=True)
-    link.symlink_to(target)
-    wrong = dataclasses.replace(part, path=str(job / "attempt" / "t-0"))
-    placed = IngestedPart("t", 0, 0, (wrong,), part.segments)
-    noted = CommitRecords(pending=[CommitRecord(IngestWrite("j"), (placed,))])
-    (log_dir / COMMIT_FILE).write_bytes(format_commit_records(noted))
-    LogManager(str(log_dir)).close()
-    assert {path.name: path.read_bytes() for path in victim.iterdir()} == before
-
-
-def test_only_files_of_the_write_are_discarded(log_dir: Path) -> None:
-    """A foreign file at the same offset must not be removed."""
-    (part,) = stage(log_dir, "j", {("t", 0): [["a"]]})
-    others = log_dir / "t-0" / f"{5:020}.log.swap"
-    others.write_bytes(b"the only copy of somebody's records")
-    segment = dataclasses.replace(part.segments[0], base_offset=5, end_offset=6)
-    placed = IngestedPart("t", 0, 0, (part,), (segment,))
-    noted = CommitRecords(pending=[CommitRecord(IngestWrite("j"), (placed,))])
-    commits = CommitFile([], list)
-    commits._pending = {each.write: each for each in noted.pending}
-    resume_committed(WritableDirFd(log_dir), commits)
-    assert others.exists()
-
-
-# -- the partitioner -----------------------------------------------------------------------------
-
-#: From Kafka's own test of Utils.murmur2, as signed numbers.
-HASHES = {
-    b"21": -973932308,
-    b"foobar": -790332482,
-    b"a-little-bit-long-string": -985981536,
-    b"a-little-bit-longer-string": -1486304829,
-    b"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8": -58897971,
-    b"abc": 479470107,
-}
-
-
-def test_hashes_are_those_of_kafkas_own_test() -> None:
-    found = key_hashes(Field.of([*HASHES, None]), len(HASHES) + 1)
-    assert found.tolist() == [number & 0xFFFFFFFF for number in HASHES.values()] + [-1]
-
-
-def test_partitions_of_keys_and_turns_of_those_without() -> None:
-    keys = [*HASHES, None, None, None]
-    wanted = [(number & 0x7FFFFFFF) % 3 for number in HASHES.values()]
-    assert partitions_of(Field.of(keys), len(keys), 3, turn=1).tolist() == [*wanted, 1, 2, 0]
-    assert partitions_of(Field.nulls(), 8, 3, turn=2).tolist() == [2, 2, 2, 0, 0, 0, 1, 1]
-
-
-@given(st.integers(0, 300), st.integers(1, 40), st.integers(0, 100))
-def test_records_without_keys_are_dealt_out_evenly(rows: int, count: int, turn: int) -> None:
-    found = partitions_of(Field.nulls(), rows, count, turn)
-    sizes = np.bincount(found, minlength=count)
-    assert len(found) == rows
-    assert len(sizes) == count
-    assert sizes.max() - sizes.min() <= 1
-    assert np.count_nonzero(np.diff(found)) == max(min(rows, count) - 1, 0)  # in runs
-    if rows:
-        assert found[0] == turn % count
-
-
-@given(st.lists(st.one_of(st.none(), st.binary(max_size=40))), st.data())
-def test_rows_taken_are_those_rows(keys: list[bytes | None], data: st.DataObject) -> None:
-    headers = [[(f"h{i}", key)] * (i % 3) for i, key in enumerate(keys)]
-    records = [
-        SimpleRecord(i, key, b"v", tuple(each))
-        for i, (key, each) in enumerate(zip(keys, headers, strict=True))
-    ]
-    rows = data.draw(st.lists(st.integers(0, len(keys) - 1))) if keys else []
-    columns = RecordColumns.from_records(records)
-    taken = columns.take(np.array(rows, dtype=np.int64))
-    wanted = RecordColumns.from_records([records[row] for row in rows])
-    assert taken.timestamps.tolist() == wanted.timestamps.tolist()
-    assert _texts(taken.keys, len(rows)) == _texts(wanted.keys, len(rows))
-    assert [len(part) for part in (taken.headers.spans,)] == [len(wanted.headers.spans)]
-    assert np.diff(taken.headers.bounds).tolist() == (
-        np.diff(wanted.headers.bounds).tolist()
-        if len(wanted.headers.bounds)
-        else [0] * len(np.diff(taken.headers.bounds))
-    )
-
-
-def _texts(field: Field, rows: int) -> list[bytes | None]:
-    filled = field.filled(rows)
-    return [
-        None if size < 0 else bytes(memoryview(filled.data)[start : start + size])
-        for start, size in zip(filled.starts.tolist(), filled.sizes.tolist(), strict=True)
-    ]
