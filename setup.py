@@ -1,4 +1,4 @@
-"""Compiles the kernels; everything else about the package is in pyproject.toml.
+"""Compiles the kernels, and makes man pages; everything else of the package is in pyproject.toml.
 
 Each module of kernels/ is Python in Cython's pure mode. It is installed twice, as source and as an
 extension module beside it, so that the same loops can run uncompiled. `KAFKAFS_KERNELS` selects
@@ -25,7 +25,9 @@ import sysconfig
 import tempfile
 from pathlib import Path
 
-from setuptools import Extension, setup
+from setuptools import Extension, setup  # before distutils, which is then setuptools' own
+
+from distutils.command.install_data import install_data  # isort: skip
 from setuptools._distutils.ccompiler import new_compiler
 from setuptools._distutils.errors import CompileError, DistutilsPlatformError
 from setuptools._distutils.sysconfig import customize_compiler
@@ -121,9 +123,27 @@ def extensions() -> list[Extension]:
     return translated
 
 
+class InstallShare(install_data):
+    """Installs man pages and completion scripts below `share/`; they are made from the help."""
+
+    def run(self) -> None:
+        sys.path.insert(0, os.getcwd())
+        from kafkafs.cli.share import files
+
+        self.data_files = []
+        for name, text in files().items():
+            made = Path("build/share", name)
+            made.parent.mkdir(parents=True, exist_ok=True)
+            made.write_text(text, encoding="utf-8")
+            self.data_files.append((f"share/{Path(name).parent}", [str(made)]))
+        super().run()
+
+
 # The kernels are compiled in parallel on all processors.
 PROCESSORS = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
 setup(
     ext_modules=extensions() if is_compiled() else [],
+    cmdclass={"install_data": InstallShare},
+    data_files=[("share", [])],  # so that install_data runs, which finds the files itself
     options={"build_ext": {"parallel": PROCESSORS}},
 )

@@ -49,6 +49,8 @@ missing_packages() {
         have rsync || echo rsync
         have sqlite3 || echo sqlite3
         have zip || echo zip
+        have man || echo man-db
+        have mandoc || echo mandoc
     fi
 }
 

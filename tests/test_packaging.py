@@ -23,6 +23,7 @@ from typing import Any
 
 import pytest
 
+from kafkafs.cli import share
 from kafkafs.cli.installation import EXTRAS
 from tests.unchanged import ROOT, Proof
 
@@ -176,7 +177,10 @@ class TestBuilt:
             "kafkafs/storage/FORMAT.md",
             "kafkafs/mount/SEMANTICS.md",
         } <= names
-        assert {name.split("/")[0] for name in names if ".dist-info" not in name} == {"kafkafs"}
+        shared = {name.partition(".data/data/share/")[2] for name in names} - {""}
+        assert shared == set(share.files())
+        others = {name.split("/")[0] for name in names if ".dist-info" not in name}
+        assert {name for name in others if not name.endswith(".data")} == {"kafkafs"}
 
     def test_the_wheel_holds_each_kernel_compiled_beside_its_source(self, wheel: Path) -> None:
         names = zipfile.ZipFile(wheel).namelist()

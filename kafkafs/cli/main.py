@@ -54,6 +54,12 @@ WRITING: Final = frozenset(
 )
 #: The verbs that open no log directory.
 OTHER: Final = frozenset(("umount", "completion"))
+#: The verbs in sections, as the help lists them.
+SECTIONS: Final = {
+    "Verbs that change no log": [name for name in VERBS if name not in WRITING | OTHER],
+    "Verbs that write": [name for name in VERBS if name in WRITING],
+    "Other verbs": [name for name in VERBS if name in OTHER],
+}
 
 
 class Program(click.Group):
@@ -64,15 +70,9 @@ class Program(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Lists the verbs that change no log, those that can, and the others in sections."""
-        sections = (
-            ("Verbs that change no log", VERBS.keys() - WRITING - OTHER),
-            ("Verbs that write", WRITING),
-            ("Other verbs", OTHER),
-        )
-        for title, verbs in sections:
-            rows = [(name, self._short_help(ctx, name)) for name in VERBS if name in verbs]
+        for title, verbs in SECTIONS.items():
             with formatter.section(title):
-                formatter.write_dl(rows)
+                formatter.write_dl([(name, self._short_help(ctx, name)) for name in verbs])
 
     def _short_help(self, ctx: click.Context, name: str) -> str:
         command = self.get_command(ctx, name)
