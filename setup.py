@@ -92,15 +92,16 @@ def has_compiler() -> bool:
 
 
 def is_compiled() -> bool:
-    """Returns whether to compile the kernels."""
+    """Returns whether to compile the kernels. Exits if that is requested, but impossible."""
     requested = os.environ.get("KAFKAFS_KERNELS", "")
-    if requested or has_compiler():
-        return requested != "python"
-    print(
-        "kafkafs: no C compiler, or no headers of Python: the kernels are installed uncompiled, "
-        "which is slow. KAFKAFS_KERNELS=c makes this an error.",
-        file=sys.stderr,
-    )
+    if requested == "python":
+        return False
+    if has_compiler():
+        return True
+    what = "kafkafs: there is no C compiler, or there are no headers of Python (see above)"
+    if requested:
+        sys.exit(f"{what}, but KAFKAFS_KERNELS={requested} requires compiled kernels")
+    print(f"{what}: the kernels are installed uncompiled, which is slow", file=sys.stderr)
     return False
 
 

@@ -17,7 +17,7 @@ import tarfile
 import tomllib
 import zipfile
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -135,11 +135,7 @@ def built(
 
 def build(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Builds the sdist and the wheel; returns their directory."""
-    tree = tmp_path_factory.mktemp("packaging") / "tree"
-    leftovers = shutil.ignore_patterns(
-        ".*", "build", "dist", "data", "*.so", "*.egg-info", "__pycache__"
-    )
-    shutil.copytree(ROOT, tree, symlinks=True, ignore=leftovers)
+    tree = source_tree(tmp_path_factory.mktemp("packaging"))
     target = tree.parent / "dist"
     command = [sys.executable, "-m", "build", "--no-isolation", "--outdir"]
     done = subprocess.run(
@@ -147,10 +143,20 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Path:
         check=False,
         capture_output=True,
         text=True,
-        env={**os.environ, "CFLAGS": "-O0 -g0"},  # builds in a quarter of the time
+        # -O0 builds in a quarter of the time.
+        env={**os.environ, "CFLAGS": "-O0 -g0", "KAFKAFS_KERNELS": "c"},
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return target
+
+
+def source_tree(directory: Path) -> Path:
+    """Returns a copy of this tree, in `directory`, without what builds left in it."""
+    leftovers = shutil.ignore_patterns(
+        *(".*", "build", "dist", "data", "*.so", "*.egg-info", "__pycache__")
+    )
+    copied: Path = shutil.copytree(ROOT, directory / "tree", symlinks=True, ignore=leftovers)
+    return copied
 
 
 @pytest.fixture(scope="module")
@@ -171,7 +177,7 @@ class TestBuilt:
 
     def test_the_wheel_holds_every_module_of_every_layer(self, wheel: Path) -> None:
         names = set(zipfile.ZipFile(wheel).namelist())
-        assert sources() <= names
+        assert {name.removeprefix("kafkafs/spark/discovery/") for name in sources()} <= names
         assert {
             "kafkafs/py.typed",
             "kafkafs/storage/FORMAT.md",
@@ -180,7 +186,10 @@ class TestBuilt:
         shared = {name.partition(".data/data/share/")[2] for name in names} - {""}
         assert shared == set(share.files())
         others = {name.split("/")[0] for name in names if ".dist-info" not in name}
-        assert {name for name in others if not name.endswith(".data")} == {"kafkafs"}
+        assert {name for name in others if not name.endswith(".data")} == {
+            "kafkafs",
+            "pyspark_kafkafs",
+        }
 
     def test_the_wheel_holds_each_kernel_compiled_beside_its_source(self, wheel: Path) -> None:
         names = zipfile.ZipFile(wheel).namelist()
@@ -190,26 +199,79 @@ class TestBuilt:
             assert [name for name in names if name.startswith(f"{stem}.") and name.endswith(".so")]
 
     @pytest.mark.parametrize("form", ["c", "python"])
-    def test_the_installed_package_runs(self, wheel: Path, tmp_path: Path, form: str) -> None:
-        """Runs both forms of the kernels, away from the source tree and its installation."""
-        install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index"]
-        subprocess.run([*install, "--target", tmp_path, wheel], check=True)
-        program = (
-            "import kafkafs, kafkafs.mount, kafkafs.storage.format.kernels as k;"
-            "print(kafkafs.__version__, k.records.__file__)"
+    def test_the_installed_package_reads_a_corpus(
+        self, wheel: Path, corpus: Callable[[str], Path], tmp_path: Path, form: str
+    ) -> None:
+        """In both forms of the kernels, away from the source tree, without extras and compiler."""
+        installed = Installed(wheel, tmp_path)
+        done = installed.run("--version", form=form)
+        assert f"kernels: {'compiled' if form == 'c' else 'uncompiled'}\n" in done.stdout
+        assert "\nextra mount: pyfuse3 and trio not installed (" in done.stdout
+        reads(installed, corpus("kafka43-clean"), form=form)
+
+
+@pytest.mark.slow
+def test_without_a_compiler_the_kernels_are_installed_uncompiled(
+    corpus: Callable[[str], Path], tmp_path: Path
+) -> None:
+    command = [sys.executable, "-m", "build", "--no-isolation", "--wheel", "--outdir", tmp_path]
+    built: dict[str, subprocess.CompletedProcess[str]] = {
+        kernels: subprocess.run(
+            [*command, source_tree(tmp_path / (kernels or "unset"))],
+            check=False,
+            capture_output=True,
+            text=True,
+            env={**os.environ, "CC": "/nonexistent/cc", "KAFKAFS_KERNELS": kernels},
         )
-        done = subprocess.run(
-            [sys.executable, "-P", "-c", program],
+        for kernels in ("c", "")
+    }
+    assert built["c"].returncode != 0
+    assert "but KAFKAFS_KERNELS=c requires compiled kernels" in built["c"].stderr
+    assert built[""].returncode == 0
+    assert built[""].stderr.count("the kernels are installed uncompiled, which is slow") > 0
+    [wheel] = tmp_path.glob("*.whl")
+    assert wheel.name.endswith("-py3-none-any.whl")
+    installed = Installed(wheel, tmp_path / "installed")
+    done = reads(installed, corpus("kafka43-clean"))
+    assert re.fullmatch(r"kafkafs: the kernels of kafkafs are not compiled.*\n", done.stderr)
+
+
+class Installed:
+    """A wheel, unpacked beside nothing but the packages that it depends on."""
+
+    def __init__(self, wheel: Path, target: Path) -> None:
+        self._target = target
+        install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index"]
+        subprocess.run([*install, "--target", target, wheel], check=True)
+
+    def run(self, *words: object, form: str = "") -> subprocess.CompletedProcess[str]:
+        """Runs `kafkafs` with KAFKAFS_KERNELS=form, no extra to import, and no program to run."""
+        extras = [name for modules in EXTRAS.values() for name in modules]
+        program = (
+            "import importlib.util, sys; find = importlib.util.find_spec\n"
+            f"sys.modules.update(dict.fromkeys({extras}))\n"
+            f"importlib.util.find_spec = lambda name: None if name in {extras} else find(name)\n"
+            "import kafkafs; from kafkafs.cli.main import main\n"
+            f"assert kafkafs.__file__.startswith({str(self._target)!r})\n"
+            "main()"
+        )
+        return subprocess.run(
+            [sys.executable, "-P", "-c", program, *map(str, words)],
             check=True,
             capture_output=True,
             text=True,
-            cwd=tmp_path,
-            env={"PYTHONPATH": str(tmp_path), "KAFKAFS_KERNELS": form},
+            cwd=self._target,
+            env={"PYTHONPATH": str(self._target), "KAFKAFS_KERNELS": form, "PATH": "/nonexistent"},
         )
-        version, kernel = done.stdout.split()
-        assert version == project()["version"]
-        assert kernel.startswith(str(tmp_path))
-        assert kernel.endswith({"c": ".so", "python": ".py"}[form])
+
+
+def reads(installed: Installed, corpus: Path, form: str = "") -> subprocess.CompletedProcess[str]:
+    """Reads a record and verifies a log; returns the process that read the record."""
+    done = installed.run("cat", corpus, "orders/0/offset/600", form=form)
+    assert done.stdout.startswith('{"order":1780,')
+    verified = installed.run("verify", corpus, "txn", form=form)
+    assert verified.stdout.endswith("nothing is wrong\n")
+    return done
 
 
 def sources() -> set[str]:

@@ -233,8 +233,9 @@ def test_the_configs_of_the_reader_have_these_defaults() -> None:
 def test_the_dependencies_are_those_of_the_package() -> None:
     rows = re.findall(r"^- (`.+?):", section(README_TEXT, "Dependencies"), re.MULTILINE)
     rows += re.findall(r"\. (`\S+`): ", section(README_TEXT, "Dependencies"))
-    listed = {name for row in rows for name in re.findall(r"`([\w-]+)`", row)}
-    declared = project()["dependencies"] + project()["optional-dependencies"]["spark"]
+    listed = {distribution(name) for row in rows for name in re.findall(r"`([\w-]+)`", row)}
+    extras = project()["optional-dependencies"]
+    declared = project()["dependencies"] + extras["mount"] + extras["spark"]
     assert listed == {distribution(each) for each in declared}
 
 
