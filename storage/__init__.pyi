@@ -103,7 +103,7 @@ from .format.layout import NO_TIMESTAMP as NO_TIMESTAMP
 from .format.layout import Codec as Codec
 from .format.layout import TimestampType as TimestampType
 from .format.messages.internal_topics import DECODERS as DECODERS
-from .format.messages.internal_topics import as_text as as_text
+from .format.messages.internal_topics import TextDecoder as TextDecoder
 from .format.primitives import is_uuid_text as is_uuid_text
 from .format.records.arrow import RECORD_BATCH_LIMITS as RECORD_BATCH_LIMITS
 from .format.records.arrow import RECORD_SCHEMA as RECORD_SCHEMA

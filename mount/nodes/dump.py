@@ -15,7 +15,7 @@ from kafkafs.storage import (
     DumpOptions,
     FileState,
     SegmentFileName,
-    as_text,
+    TextDecoder,
     parse_segment_file,
     segment_file,
 )
@@ -232,7 +232,7 @@ class _Source:
         self._directory = partition.log.directory
         self._name = name
         limit = partition.view().context.limits.max_batch_bytes
-        decoder = DECODERS[partition.topic]() if partition.topic in DECODERS else as_text
+        decoder = DECODERS[partition.topic]() if partition.topic in DECODERS else TextDecoder()
         self._options = DumpOptions(
             deep=True, contents=True, max_batch_bytes=limit, decoder=decoder
         )

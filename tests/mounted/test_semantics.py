@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from kafkafs.storage.format.messages.internal_topics import DECODERS, as_text
+from kafkafs.storage.format.messages.internal_topics import DECODERS, TextDecoder
 from kafkafs.storage.format.records.record_columns import SimpleRecord
 from kafkafs.storage.io.disk import DirFd
 from kafkafs.storage.segment.dump.dump import Dump, DumpOptions, is_known
@@ -695,7 +695,7 @@ def test_dumps(clean: Path, corpus: Callable[[str], Path]) -> None:
     internal = ("__cluster_metadata-0", "__consumer_offsets-1", "__transaction_state-0")
     for name in ("txn-0", "compacted-0", *internal):
         topic, number = name.rsplit("-", 1)
-        decoder = DECODERS[topic]() if name in internal else as_text
+        decoder = DECODERS[topic]() if name in internal else TextDecoder()
         shown, broker_s = clean / topic / number / "dump", corpus(CLEAN) / name
         kinds = (".log", ".index", ".timeindex", ".txnindex", ".snapshot")
         files = sorted(path for path in broker_s.iterdir() if path.suffix in kinds)

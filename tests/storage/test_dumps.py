@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkafs.storage.format.messages.internal_topics import as_text
+from kafkafs.storage.format.messages.internal_topics import TextDecoder
 from kafkafs.storage.format.primitives import decode_utf8
 from kafkafs.storage.format.records.batch import BatchTable, scan
 from kafkafs.storage.format.records.columns import Columns
@@ -100,7 +100,7 @@ def test_records_of_any_batch_are_a_line_each(
     for columns in Decoder(64 << 20).decode(memoryview(data), 0, table, ""):
         assert isinstance(columns, Columns)
         with mock.patch.object(dump_lines, "_PIECE_BYTES", piece_bytes):
-            pieces = [bytes(piece) for piece in record_text(columns, as_text, True, True)]
+            pieces = [bytes(piece) for piece in record_text(columns, TextDecoder(), True, True)]
         assert all(piece.endswith(b"\n") for piece in pieces)
         assert b"".join(pieces).decode() == "".join(printed(columns))
 
@@ -133,7 +133,7 @@ def test_what_is_not_utf8_is_replaced_as_java_does(value: bytes) -> None:
     table, _ = scan(data, len(data), 0, BatchTable.empty(1), whole=True)
     [columns] = Decoder(64 << 20).decode(memoryview(data), 0, table, "")
     assert isinstance(columns, Columns)
-    text = b"".join(record_text(columns, as_text, False, True)).decode()
+    text = b"".join(record_text(columns, TextDecoder(), False, True)).decode()
     assert text.partition("\n")[2] == f"| payload: {decode_utf8(value)}\n"
 
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 import base64
 import json
 import struct
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -15,7 +18,7 @@ from kafkafs.storage.errors import CorruptError
 from kafkafs.storage.format.layout import ControlType
 from kafkafs.storage.format.messages.control import quorum_message
 from kafkafs.storage.format.messages.internal_topics import DECODERS
-from kafkafs.storage.format.messages.message import Schema, parse_schemas, to_json
+from kafkafs.storage.format.messages.message import Schema, SchemaField, parse_schemas, to_json
 from kafkafs.storage.format.messages.schemas import (
     group_coordinator,
     metadata,
@@ -23,6 +26,10 @@ from kafkafs.storage.format.messages.schemas import (
     share_coordinator,
     transaction_coordinator,
 )
+from kafkafs.storage.format.records.columns import KEY_SIZE
+from kafkafs.storage.format.records.record_columns import SimpleRecord
+from tests.building import BatchFields, build_batch
+from tests.columns import decoded as decoded_batches
 
 MODULES = (group_coordinator, transaction_coordinator, share_coordinator, metadata, raft)
 THING = """
@@ -153,12 +160,31 @@ def test_json_is_java_s(value: object, shown: str) -> None:
 
 # -- records of Kafka's own topics ---------------------------------------------------------------
 
+
+def decoded(
+    topic: str, offset: int, key: bytes | None, value: bytes | None
+) -> tuple[str | None, str | None]:
+    """Returns what a decoder prints for a record, by the tables; the schemas alone say the same."""
+    decoder = DECODERS[topic]()
+    data = build_batch([SimpleRecord(1, key, value)], BatchFields(base_offset=offset))
+    [columns] = decoded_batches(data)
+    texts, spans = decoder.contents(columns)
+    starts_and_sizes = spans[0].tolist()
+    found = [
+        bytes(texts[start : start + size]).decode() if size >= 0 else None
+        for start, size in zip(starts_and_sizes[::2], starts_and_sizes[1::2], strict=True)
+    ]
+    printed = found[0], found[1]
+    assert printed == decoder.decode(offset, key, value)
+    return printed
+
+
 COMMIT = struct.pack(">h", 1) + text("billing") + text("orders") + struct.pack(">i", 2)
 COMMITTED = struct.pack(">hqi", 3, 600, 4) + text("") + struct.pack(">q", 1526384718288)
 
 
 def test_a_commit() -> None:
-    decode = DECODERS["__consumer_offsets"]()
+    decode = partial(decoded, "__consumer_offsets")
     key = '{"type":"1","data":{"group":"billing","topic":"orders","partition":2}}'
     payload = (
         '{"version":"3","data":{"offset":600,"leaderEpoch":4,"metadata":"",'
@@ -169,7 +195,7 @@ def test_a_commit() -> None:
 
 
 def test_what_a_coordinator_s_topic_does_not_say() -> None:
-    decode = DECODERS["__consumer_offsets"]()
+    decode = partial(decoded, "__consumer_offsets")
     unknown = "Unknown record type 99 at offset 5, skipping."
     assert decode(5, struct.pack(">h", 99), COMMITTED) == (unknown, None)
     for key, value, why in (
@@ -191,7 +217,7 @@ def member(subscription: bytes) -> bytes:
 
 
 def test_what_consumers_tell_each_other() -> None:
-    decode = DECODERS["__consumer_offsets"]()
+    decode = partial(decoded, "__consumer_offsets")
     group = struct.pack(">h", 2) + text("billing")
     topics = struct.pack(">hi", 0, 1) + text("orders") + struct.pack(">i", -1)
     for subscription, shown in (
@@ -206,7 +232,7 @@ def test_what_consumers_tell_each_other() -> None:
 
 
 def test_a_metadata_record() -> None:
-    decode = DECODERS["__cluster_metadata"]()
+    decode = partial(decoded, "__cluster_metadata")
     value = b"\x01\x0c\x00" + compact(b"group.version") + b"\x00\x01\x00"
     shown = (
         '{"type":"FEATURE_LEVEL_RECORD","version":0,'
@@ -223,11 +249,105 @@ def test_a_metadata_record() -> None:
         assert decode(3, None, data) == (None, f"Error at 3, skipping. {why}")
 
 
+TEXTS = st.sampled_from(
+    [b"", b"orders", b"long " * 60, "caf\u00e9 \U0001f40c".encode(), b'"\\\n\x1f\x7f/', b"\xff"]
+)
+
+
 @pytest.mark.parametrize("topic", DECODERS)
 @given(key=st.none() | st.binary(max_size=40), value=st.none() | st.binary(max_size=40))
 def test_decoders_take_anything(topic: str, key: bytes | None, value: bytes | None) -> None:
-    for shown in DECODERS[topic]()(1, key, value):
+    for shown in decoded(topic, 1, key, value):
         assert shown is None or "\n" not in shown
+
+
+@pytest.mark.parametrize("topic", ["__consumer_offsets", "__cluster_metadata"])
+def test_the_tables_write_nearly_all_records(corpus: Callable[[str], Path], topic: str) -> None:
+    """Others take a hundred times as long."""
+    decoder, left, written = DECODERS[topic](), 0, 0
+    for path in corpus("kafka43-clean").glob(f"{topic}-*/*.log"):
+        for columns in decoded_batches(path.read_bytes()):
+            part = columns.where(columns.spans[:, KEY_SIZE] != 4)  # no control records
+            left += len(decoder.tables.write(part)[2])
+            written += len(part)
+    assert left < written / 10
+
+
+@pytest.mark.parametrize("topic", DECODERS)
+@given(st.data())
+def test_tables_write_what_the_schemas_read(topic: str, data: st.DataObject) -> None:
+    """Messages of all types and versions, some of them cut or changed."""
+    key: bytes | None = None
+    if topic == "__cluster_metadata":
+        schema = data.draw(st.sampled_from(parse_schemas(metadata.SCHEMAS)))
+        version = data.draw(st.integers(*schema.versions))
+        value = bytes([1, schema.number, version]) + data.draw(contents(schema, version))
+    else:
+        module = MODULES[list(DECODERS).index(topic)]
+        schemas = parse_schemas(module.SCHEMAS)
+        of_key = data.draw(st.sampled_from([one for one in schemas if one.name.endswith("Key")]))
+        key = struct.pack(">h", of_key.number) + data.draw(contents(of_key, 0))
+        name = f"{of_key.name.removesuffix('Key')}Value"
+        schema = next(one for one in schemas if one.name == name)
+        version = data.draw(st.integers(*schema.versions))
+        value = struct.pack(">h", version) + data.draw(contents(schema, version))
+    if data.draw(st.integers(0, 3)) == 0:
+        at = data.draw(st.integers(0, len(value)))
+        value = value[:at] + data.draw(st.binary(max_size=2)) + value[at + 1 :]
+    decoded(topic, 1, key, value)
+
+
+def contents(schema: Schema, version: int) -> st.SearchStrategy[bytes]:
+    """Draws an encoded message. Tagged fields are in the order of their tags, and some unknown."""
+    is_flexible = version >= schema.flexible_from
+
+    def length(count: int, form: str = ">i") -> bytes:
+        return varint(count + 1) if is_flexible else struct.pack(form, count)
+
+    def sized(data: bytes | None, form: str) -> bytes:
+        return length(-1, form) if data is None else length(len(data), form) + data
+
+    of_kind: dict[str, st.SearchStrategy[bytes]] = {
+        "boolean": st.sampled_from([b"\x00", b"\x01"]),
+        **{f"int{8 * size}": st.binary(min_size=size, max_size=size) for size in (1, 2, 4, 8)},
+        "uint16": st.binary(min_size=2, max_size=2),
+        "float64": st.binary(min_size=8, max_size=8),
+        "uuid": st.sampled_from([bytes(16), bytes(range(240, 256))]),
+        "string": TEXTS.map(lambda data: sized(data, ">h")),
+        "bytes": st.binary(max_size=5).map(lambda data: sized(data, ">i")),
+    }
+
+    def one(part: SchemaField) -> st.SearchStrategy[bytes]:
+        return struct_of(part.parts) if part.kind == "struct" else of_kind[part.kind]
+
+    def value(part: SchemaField) -> st.SearchStrategy[bytes]:
+        if part.is_array:
+            null = [length(-1)] if part.is_nullable else []
+            lists = st.lists(one(part), max_size=2).map(lambda a: length(len(a)) + b"".join(a))
+            return lists | st.sampled_from(null) if null else lists
+        if not part.is_nullable:
+            return one(part)
+        if part.kind == "struct":
+            is_null, is_one = (b"\x00", b"\x01") if part.tag >= 0 else (b"\xff", b"\x01")
+            return st.just(is_null) | one(part).map(lambda data: is_one + data)
+        return one(part) | st.just(length(-1, ">h" if part.kind == "string" else ">i"))
+
+    @st.composite
+    def struct_of(draw: st.DrawFn, parts: tuple[SchemaField, ...]) -> bytes:
+        there = [part for part in parts if part.is_in(version)]
+        plain = b"".join(draw(value(part)) for part in there if part.tag < 0)
+        tags = sorted((part.tag, part) for part in there if part.tag >= 0 and draw(st.booleans()))
+        drawn = [(tag, draw(value(part))) for tag, part in tags]
+        found = [bytes([tag]) + varint(len(data)) + data for tag, data in drawn]
+        found += draw(st.sampled_from([[], [b"\x63\x02xy"]])) if is_flexible else []
+        return plain + (bytes([len(found)]) + b"".join(found) if is_flexible else b"")
+
+    return struct_of(schema.parts)
+
+
+def varint(number: int) -> bytes:
+    """Returns an unsigned varint of one byte or two."""
+    return bytes([number]) if number < 128 else bytes([number & 127 | 128, number >> 7])
 
 
 def test_a_quorum_s_messages() -> None:

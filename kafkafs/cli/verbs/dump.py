@@ -127,7 +127,7 @@ def command(
     Damage, and index entries that do not match their log, are reported on stderr with exit code 1;
     printing continues after the damage. Offset gaps, as in a compacted log, are reported, too.
     """
-    from kafkafs.storage import DECODERS, Dump, DumpOptions, as_text
+    from kafkafs.storage import DECODERS, Dump, DumpOptions, TextDecoder
 
     from ..support.opening import for_each
 
@@ -145,7 +145,7 @@ def command(
         prints_entries=not verify_index_only,
         is_sanity_check=index_sanity_check,
         max_batch_bytes=max_message_size,
-        decoder=DECODERS[topics[0]]() if topics else as_text,
+        decoder=DECODERS[topics[0]]() if topics else TextDecoder(),
     )
     dump = Dump(options)
     code = for_each(paths, lambda path: _print(dump, path))

@@ -124,3 +124,80 @@ def write_int(
     if digits & 1:
         out[end - 1] = cython.cast(cython.uchar, 48 + rest)
     return at
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def escape(
+    byte: cython.int, letters: cython.int, out: cython.uchar[::1], at: cython.Py_ssize_t
+) -> cython.Py_ssize_t:
+    """Writes a quote, a backslash or a control character as a JSON escape. ``letters``: the code of
+    the hexadecimal digit 10, minus 10: 55 for upper case, 87 for lower case."""
+    nibble: cython.int
+    out[at] = 92
+    if byte == 34 or byte == 92:
+        out[at + 1] = cython.cast(cython.uchar, byte)
+        return at + 2
+    if byte == 10 or byte == 13 or byte == 9 or byte == 8 or byte == 12:
+        if byte == 8:
+            out[at + 1] = 98
+        elif byte == 9:
+            out[at + 1] = 116
+        elif byte == 10:
+            out[at + 1] = 110
+        elif byte == 12:
+            out[at + 1] = 102
+        else:
+            out[at + 1] = 114
+        return at + 2
+    out[at + 1] = 117
+    out[at + 2] = 48
+    out[at + 3] = 48
+    out[at + 4] = cython.cast(cython.uchar, 48 + (byte >> 4))
+    nibble = byte & 15
+    out[at + 5] = cython.cast(cython.uchar, 48 + nibble if nibble < 10 else letters + nibble)
+    return at + 6
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def _base64_digit(value: cython.int) -> cython.uchar:
+    if value < 26:
+        return cython.cast(cython.uchar, 65 + value)
+    if value < 52:
+        return cython.cast(cython.uchar, 71 + value)
+    if value < 62:
+        return cython.cast(cython.uchar, value - 4)
+    return 43 if value == 62 else 47
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def write_base64(
+    data: cython.const[cython.uchar][::1],
+    start: cython.Py_ssize_t,
+    size: cython.Py_ssize_t,
+    out: cython.uchar[::1],
+    at: cython.Py_ssize_t,
+) -> cython.Py_ssize_t:
+    """Writes bytes in base64, and returns the position after them."""
+    i: cython.Py_ssize_t = 0
+    group: cython.int
+    while i < size:
+        group = cython.cast(cython.int, data[start + i]) << 16
+        if i + 1 < size:
+            group |= cython.cast(cython.int, data[start + i + 1]) << 8
+        if i + 2 < size:
+            group |= data[start + i + 2]
+        out[at] = _base64_digit(group >> 18)
+        out[at + 1] = _base64_digit((group >> 12) & 63)
+        out[at + 2] = _base64_digit((group >> 6) & 63) if i + 1 < size else 61
+        out[at + 3] = _base64_digit(group & 63) if i + 2 < size else 61
+        at += 4
+        i += 3
+    return at

@@ -9,7 +9,7 @@ from __future__ import annotations
 import cython
 
 from ._primitives import copy, varint
-from ._text import utf8_length, write_int
+from ._text import escape, utf8_length, write_base64, write_int
 
 NO_ROOM = -1
 BAD_SPAN = -2
@@ -51,52 +51,6 @@ def write_lines(
 
 
 @cython.cfunc
-@cython.inline
-@cython.nogil
-@cython.exceptval(check=False)
-def _escape(byte: cython.int, out: cython.uchar[::1], at: cython.Py_ssize_t) -> cython.Py_ssize_t:
-    """Writes a quote, a backslash or a control character as a JSON escape."""
-    nibble: cython.int
-    out[at] = 92
-    if byte == 34 or byte == 92:
-        out[at + 1] = cython.cast(cython.uchar, byte)
-        return at + 2
-    if byte == 10 or byte == 13 or byte == 9 or byte == 8 or byte == 12:
-        if byte == 8:
-            out[at + 1] = 98
-        elif byte == 9:
-            out[at + 1] = 116
-        elif byte == 10:
-            out[at + 1] = 110
-        elif byte == 12:
-            out[at + 1] = 102
-        else:
-            out[at + 1] = 114
-        return at + 2
-    out[at + 1] = 117
-    out[at + 2] = 48
-    out[at + 3] = 48
-    out[at + 4] = cython.cast(cython.uchar, 48 + (byte >> 4))
-    nibble = byte & 15
-    out[at + 5] = cython.cast(cython.uchar, 48 + nibble if nibble < 10 else 87 + nibble)
-    return at + 6
-
-
-@cython.cfunc
-@cython.inline
-@cython.nogil
-@cython.exceptval(check=False)
-def _base64_digit(value: cython.int) -> cython.uchar:
-    if value < 26:
-        return cython.cast(cython.uchar, 65 + value)
-    if value < 52:
-        return cython.cast(cython.uchar, 71 + value)
-    if value < 62:
-        return cython.cast(cython.uchar, value - 4)
-    return 43 if value == 62 else 47
-
-
-@cython.cfunc
 @cython.nogil
 @cython.exceptval(check=False)
 def _write_base64(
@@ -108,21 +62,8 @@ def _write_base64(
     at: cython.Py_ssize_t,
 ) -> cython.Py_ssize_t:
     """Writes ``{"base64":"..."}``, which begins with ``opening``."""
-    i: cython.Py_ssize_t = 0
-    group: cython.int
     at = copy(out, at, opening, 0, opening.shape[0])
-    while i < size:
-        group = cython.cast(cython.int, data[start + i]) << 16
-        if i + 1 < size:
-            group |= cython.cast(cython.int, data[start + i + 1]) << 8
-        if i + 2 < size:
-            group |= data[start + i + 2]
-        out[at] = _base64_digit(group >> 18)
-        out[at + 1] = _base64_digit((group >> 12) & 63)
-        out[at + 2] = _base64_digit((group >> 6) & 63) if i + 1 < size else 61
-        out[at + 3] = _base64_digit(group & 63) if i + 2 < size else 61
-        at += 4
-        i += 3
+    at = write_base64(data, start, size, out, at)
     out[at] = 34
     out[at + 1] = 125
     return at + 2
@@ -219,7 +160,7 @@ def _write_bytes(
                 out[at] = data[i]
                 at += 1
             else:
-                at = _escape(data[i], out, at)
+                at = escape(data[i], 87, out, at)
             i += length
     out[at] = 34
     return at + 1

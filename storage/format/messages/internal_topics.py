@@ -1,7 +1,7 @@
 """Formats records of Kafka's internal topics as text, like the decoders of kafka-dump-log.
 
-Each decoder returns a record's key and payload as the tool prints them, None for a part that it
-does not print. For an unknown key type or malformed bytes the text describes the error.
+A record's key and payload are as the tool prints them, None for a part that it does not print. For
+an unknown key type or malformed bytes the text describes the error.
 """
 
 from __future__ import annotations
@@ -9,51 +9,86 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import Final, Protocol
 
 from ...errors import CorruptError
-from ..primitives import decode_utf8
+from ..records.batch import Bytes, Int32s
+from ..records.columns import Columns
 from .fields import Fields
 from .message import Message, Schema, parse_schemas, to_json
 from .metadata import FRAME_VERSION
 from .schemas import group_coordinator, metadata, share_coordinator, transaction_coordinator
-
-#: Takes offset, key and value of a record, and returns the printed key and payload.
-RecordDecoder = Callable[[int, bytes | None, bytes | None], tuple[str | None, str | None]]
+from .tables import DELETED, MessageTables
 
 _TYPE_BYTES: Final = 2
-# Printed for a null value, which is a tombstone for the key.
-_DELETED: Final = "<DELETE>"
+# Takes offset, key and value of a record, and returns the printed key and payload.
+_Decode = Callable[[int, bytes | None, bytes | None], tuple[str | None, str | None]]
 
 
-def as_text(offset: int, key: bytes | None, value: bytes | None) -> tuple[str | None, str | None]:
-    """Decodes key and value as UTF-8, for any other topic (`StringDecoder`)."""
-    return _text(key), _text(value)
+class RecordDecoder(Protocol):
+    """Converts keys and values to text."""
+
+    def contents(self, columns: Columns) -> tuple[Bytes, Int32s]:
+        """Returns texts in UTF-8, and an array of shape (n, 4 or more), whose first columns are
+        start and size in them of each record's printed key and payload; size -1 for none."""
 
 
-def _text(data: bytes | None) -> str | None:
-    return None if data is None else decode_utf8(data)
+class TextDecoder:
+    """Keys and values are text already; for any other topic (`StringDecoder`)."""
+
+    def contents(self, columns: Columns) -> tuple[Bytes, Int32s]:
+        return columns.data, columns.spans
 
 
-def offsets_decoder() -> RecordDecoder:
+@dataclass(frozen=True, slots=True)
+class MessageDecoder:
+    """Decodes messages. `tables` do so for nearly all records, `decode` for the others: for those
+    that are malformed, of unknown type, or have something that the tables cannot express."""
+
+    tables: MessageTables
+    decode: _Decode
+
+    def contents(self, columns: Columns) -> tuple[Bytes, Int32s]:
+        texts, spans, left = self.tables.write(columns)
+        if not left:
+            return texts, spans
+        longer = bytearray(texts)
+        for row in left:
+            span: list[int] = []
+            offset = int(columns.offsets[row])
+            for text in self.decode(offset, columns.key(row), columns.value(row)):
+                encoded = b"" if text is None else text.encode()
+                span += len(longer), -1 if text is None else len(encoded)
+                longer += encoded
+            spans[row] = span
+        return longer, spans
+
+
+def offsets_decoder() -> MessageDecoder:
     """Returns the decoder of `__consumer_offsets` (`OffsetsMessageParser`)."""
     schemas = parse_schemas(group_coordinator.SCHEMAS)
     by_name = {schema.name: schema for schema in schemas}
-    return _coordinator(schemas, partial(_open_members, by_name))
+    # Its members are decoded, too.
+    whole = [schema for schema in schemas if schema.name != "GroupMetadataValue"]
+    decode = _coordinator(schemas, partial(_open_members, by_name))
+    return MessageDecoder(_coordinator_tables(whole), decode)
 
 
-def transaction_log_decoder() -> RecordDecoder:
+def transaction_log_decoder() -> MessageDecoder:
     """Returns the decoder of `__transaction_state` (`TransactionLogMessageParser`)."""
-    return _coordinator(parse_schemas(transaction_coordinator.SCHEMAS))
+    schemas = parse_schemas(transaction_coordinator.SCHEMAS)
+    return MessageDecoder(_coordinator_tables(schemas), _coordinator(schemas))
 
 
-def share_group_state_decoder() -> RecordDecoder:
+def share_group_state_decoder() -> MessageDecoder:
     """Returns the decoder of `__share_group_state` (`ShareGroupStateMessageParser`)."""
-    return _coordinator(parse_schemas(share_coordinator.SCHEMAS))
+    schemas = parse_schemas(share_coordinator.SCHEMAS)
+    return MessageDecoder(_coordinator_tables(schemas), _coordinator(schemas))
 
 
-def cluster_metadata_decoder() -> RecordDecoder:
+def cluster_metadata_decoder() -> MessageDecoder:
     """Returns the decoder of `__cluster_metadata` (`ClusterMetadataLogMessageParser`)."""
     schemas = {schema.number: schema for schema in parse_schemas(metadata.SCHEMAS)}
 
@@ -63,11 +98,16 @@ def cluster_metadata_decoder() -> RecordDecoder:
         except CorruptError as error:
             return None, f"Error at {offset}, skipping. {error.what}"
 
-    return decode
+    def value_text(schema: Schema, version: int) -> str:
+        return f'{{"type":"{_metadata_type(schema)}","version":{version},"data":'
+
+    return MessageDecoder(
+        MessageTables([], schemas.values(), lambda schema: "", value_text), decode
+    )
 
 
 #: Topic name to the function that returns its decoder.
-DECODERS: Final[Mapping[str, Callable[[], RecordDecoder]]] = {
+DECODERS: Final[Mapping[str, Callable[[], MessageDecoder]]] = {
     "__consumer_offsets": offsets_decoder,
     "__transaction_state": transaction_log_decoder,
     "__share_group_state": share_group_state_decoder,
@@ -85,18 +125,42 @@ def _metadata(schemas: Mapping[int, Schema], value: bytes) -> str:
     schema = schemas.get(number)
     if schema is None:
         raise CorruptError(f"unknown metadata record type {number}")
-    name = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", schema.name).upper()
     data = schema.read(fields.rest(), version)
-    return to_json({"type": name, "version": version, "data": data})
+    return to_json({"type": _metadata_type(schema), "version": version, "data": data})
+
+
+def _metadata_type(schema: Schema) -> str:
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", schema.name).upper()
+
+
+def _coordinator_tables(schemas: Sequence[Schema]) -> MessageTables:
+    """Returns the tables of a coordinator's topic."""
+
+    def value_text(schema: Schema, version: int) -> str:
+        return f'{{"version":"{version}","data":'
+
+    keys, values = _keys_and_values(schemas)
+    return MessageTables(
+        keys.values(),
+        values.values(),
+        lambda schema: f'{{"type":"{schema.number}","data":',
+        value_text,
+    )
+
+
+def _keys_and_values(schemas: Sequence[Schema]) -> tuple[dict[int, Schema], dict[int, Schema]]:
+    """Returns the schemas of keys and of values by their number."""
+    keys = {schema.number: schema for schema in schemas if schema.name.endswith("Key")}
+    values = {schema.number: schema for schema in schemas if schema.name.endswith("Value")}
+    return keys, values
 
 
 def _coordinator(
     schemas: Sequence[Schema], finish: Callable[[Message], object] | None = None
-) -> RecordDecoder:
+) -> _Decode:
     """Returns the decoder of a coordinator's topic, whose keys start with their type and values
     with their version (`CoordinatorRecordSerde`). `finish` modifies a value's message in place."""
-    keys = {schema.number: schema for schema in schemas if schema.name.endswith("Key")}
-    values = {schema.number: schema for schema in schemas if schema.name.endswith("Value")}
+    keys, values = _keys_and_values(schemas)
 
     def value_text(number: int, value: bytes) -> str:
         version = Fields(value).int16()
@@ -115,7 +179,7 @@ def _coordinator(
             if number not in keys:
                 return f"Unknown record type {number} at offset {offset}, skipping.", None
             data = keys[number].read(memoryview(key)[_TYPE_BYTES:], 0)
-            payload = _DELETED if value is None else value_text(number, value)
+            payload = DELETED if value is None else value_text(number, value)
             return to_json({"type": str(number), "data": data}), payload
         except CorruptError as error:
             return f"Error at offset {offset}, skipping. {error.what}", None

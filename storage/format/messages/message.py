@@ -31,7 +31,8 @@ from .fields import ClassicFields, Fields
 Message = dict[str, Any]
 
 _ALWAYS: Final = (0, (1 << 15) - 1)
-_NO_TAG: Final = -1
+#: In place of the tag of a field that has none.
+NO_TAG: Final = -1
 _HEAD: Final = re.compile(r"(\w+)(?: (\d+))? versions (\d+)-(\d+)(?: flexible (\d+)\+)?")
 _FIELD: Final = re.compile(
     r"( +)(\w+) (\[\])?(\w+)(\?)?(?: (\d+)(?:-(\d+)|\+))?(?: tag (\d+) = (.*))?"
@@ -101,8 +102,8 @@ def to_json(message: Any) -> str:
 
 def _struct(fields: Fields, parts: tuple[SchemaField, ...], version: int) -> Message:
     there = [part for part in parts if part.is_in(version)]
-    plain = {part.name: _value(fields, part, version) for part in there if part.tag == _NO_TAG}
-    by_tag = {part.tag: part for part in there if part.tag != _NO_TAG}
+    plain = {part.name: _value(fields, part, version) for part in there if part.tag == NO_TAG}
+    by_tag = {part.tag: part for part in there if part.tag != NO_TAG}
     for tag, inside in fields.tags():
         if (part := by_tag.get(tag)) is not None:
             value = _value(inside, part, version)
@@ -117,7 +118,7 @@ def _value(fields: Fields, part: SchemaField, version: int) -> Any:
         found = fields.nullable_array(lambda: _element(fields, part, version))
     elif part.kind == "struct" and part.is_nullable:
         # Tagged structs encode null differently (MessageDataGenerator).
-        is_null = fields.int8() < 0 if part.tag == _NO_TAG else fields.unsigned_varint() == 0
+        is_null = fields.int8() < 0 if part.tag == NO_TAG else fields.unsigned_varint() == 0
         found = None if is_null else _struct(fields, part.parts, version)
     else:
         found = _element(fields, part, version)
@@ -186,7 +187,7 @@ def _field(line: str, below: list[str], depth: int) -> SchemaField:
     versions = _ALWAYS
     if first is not None:
         versions = int(first), _ALWAYS[1] if last is None else int(last)
-    number = _NO_TAG if tag is None else int(tag)
+    number = NO_TAG if tag is None else int(tag)
     value = None if tag is None else _default(default, parts)
     return SchemaField(
         name, kind, array is not None, null is not None, versions, number, value, parts

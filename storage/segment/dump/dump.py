@@ -24,7 +24,7 @@ from ...format.files.names import (
 )
 from ...format.files.snapshot import MAX_SNAPSHOT_BYTES, parse_producer_snapshot
 from ...format.layout import RECORD_BATCH_OVERHEAD
-from ...format.messages.internal_topics import RecordDecoder, as_text
+from ...format.messages.internal_topics import RecordDecoder, TextDecoder
 from ...format.records import batch as b
 from ...format.records.batch import BatchHeader, BatchTable, Int64s, parse_header
 from ...format.records.columns import Columns
@@ -58,7 +58,7 @@ class DumpOptions:
     prints_entries: bool = True
     is_sanity_check: bool = False
     max_batch_bytes: int = 128 << 20
-    decoder: RecordDecoder = as_text
+    decoder: RecordDecoder = field(default_factory=TextDecoder)
 
 
 def is_known(name: str) -> bool:

@@ -17,9 +17,9 @@ from ...format.files.snapshot import ProducerSnapshotEntry
 from ...format.kernels import dump as kernel
 from ...format.layout import CONTROL_MASK, MAX_INT32, Codec, ControlType, TimestampType
 from ...format.messages.control import quorum_message
-from ...format.messages.internal_topics import RecordDecoder, as_text
+from ...format.messages.internal_topics import RecordDecoder
 from ...format.records import batch as b
-from ...format.records.batch import BatchTable, Bytes, Int32s, Int64s
+from ...format.records.batch import BatchTable, Int32s, Int64s
 from ...format.records.buffer_pool import BUFFERS
 from ...format.records.columns import Columns
 from ...format.records.decoder import inner_messages
@@ -68,7 +68,7 @@ def record_text(
     columns: Columns, decoder: RecordDecoder, has_metadata: bool, has_contents: bool
 ) -> Iterator[memoryview]:
     """Yields a line per batch, each followed by one per record of it, in pieces."""
-    contents, spans = _contents(columns, decoder) if has_contents else (b"", _no_spans())
+    contents, spans = decoder.contents(columns) if has_contents else (b"", _no_spans())
     rows = (
         columns.data, columns.batches.rows, columns.first_row, columns.offsets, columns.timestamps,
         columns.spans, contents, spans, _legacy_checksums(columns), *_control_texts(columns),
@@ -90,23 +90,6 @@ def line_text(lines: Iterable[str]) -> Iterator[bytes]:
     rest = iter(lines)
     while some := list(islice(rest, _PIECE_LINES)):
         yield "\n".join([*some, ""]).encode("utf-8", "surrogateescape")
-
-
-def _contents(columns: Columns, decoder: RecordDecoder) -> tuple[Bytes, Int32s]:
-    """Returns a buffer, and for each row the start and size of its printed key and payload in it
-    (as the first of `Columns.spans`), size -1 for what is not printed."""
-    if decoder is as_text:
-        return columns.data, columns.spans
-    made = bytearray()
-    spans = np.empty((len(columns), 4), dtype=np.int32)
-    for row, offset in enumerate(columns.offsets.tolist()):
-        span: list[int] = []
-        for text in decoder(offset, columns.key(row), columns.value(row)):
-            encoded = b"" if text is None else text.encode()
-            span += len(made), -1 if text is None else len(encoded)
-            made += encoded
-        spans[row] = span
-    return made, spans
 
 
 def _no_spans() -> Int32s:
