@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, NoReturn
 
 from pyspark.sql.datasource import (
     DataSource,
@@ -10,6 +11,7 @@ from pyspark.sql.datasource import (
     DataSourceStreamReader,
     DataSourceStreamWriter,
     DataSourceWriter,
+    InputPartition,
 )
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
@@ -26,8 +28,7 @@ from pyspark.sql.types import (
 
 from .options import OptionError, ReadOptions
 from .read.range_reader import KafkafsReader
-from .read.refused_stream import RefusedStreamReader
-from .tables import declared_options, is_table, reader_options, with_options
+from .tables import declared_options, is_table, metadata_of, reader_options
 from .write.write_options import WriteOptions
 
 _HEADER: Final = StructType().add("key", StringType()).add("value", BinaryType())
@@ -67,13 +68,15 @@ class KafkafsSource(DataSource):
         names = _LOSSES if options.losses else dict(_COLUMNS)
         if not options.losses and not options.include_headers:
             del names["headers"]
-        columns = StructType([StructField(name, kind) for name, kind in names.items()])
-        return with_options(columns, given) if is_table(self.options) else columns
+        columns = [StructField(name, kind) for name, kind in names.items()]
+        if is_table(self.options):
+            columns[0].metadata = metadata_of(given)
+        return StructType(columns)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Returns the reader. `schema` may be the user's own with only some of the columns; only
         these are then built."""
-        options = ReadOptions.parse(reader_options(self.options, schema))
+        options = ReadOptions.parse(self._options_for(schema))
         _check_columns(schema, _LOSSES if options.losses else _COLUMNS)
         return KafkafsReader(options, to_arrow_schema(schema, timezone="UTC"))
 
@@ -83,11 +86,11 @@ class KafkafsSource(DataSource):
         try:
             from .read.stream_reader import KafkafsStreamReader
 
-            options = ReadOptions.parse(reader_options(self.options, schema), streaming=True)
+            options = ReadOptions.parse(self._options_for(schema), streaming=True)
             _check_columns(schema, _LOSSES if options.losses else _COLUMNS)
             return KafkafsStreamReader(options, to_arrow_schema(schema, timezone="UTC"))
         except Exception as error:  # noqa: BLE001
-            return RefusedStreamReader(error)
+            return _RefusedStreamReader(error)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Returns the writer. Raises OptionError for `overwrite`, since a log is append-only, and
@@ -105,6 +108,38 @@ class KafkafsSource(DataSource):
 
         _refuse_overwrite(overwrite)
         return KafkafsStreamWriter(WriteOptions.parse(self.options, streaming=True), schema)
+
+    def _options_for(self, schema: StructType) -> Mapping[str, str]:
+        return reader_options(self.options, (field.metadata for field in schema.fields))
+
+
+class _RefusedStreamReader(DataSourceStreamReader):
+    """Raises `error` on its first use.
+
+    PySpark 4.1 to 4.3 hides what `DataSource.streamReader` raises: it stops the reader that it did
+    not get, and reports an UnboundLocalError.
+    """
+
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+
+    def _refuse(self, *_: object) -> NoReturn:
+        raise self._error
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+        self._refuse()
+
+    def latestOffset(self, *_: Any) -> dict[str, Any]:  # noqa: N802
+        self._refuse()
+
+    def getDefaultReadLimit(self) -> Any:  # noqa: N802
+        self._refuse()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        self._refuse()
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        self._refuse()
 
 
 def _refuse_overwrite(overwrite: bool) -> None:

@@ -12,10 +12,8 @@ the writer of the new table, which would append to t.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import Final
-
-from pyspark.sql.types import StructField, StructType
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
 
 from .options import OptionError, used_options
 
@@ -45,26 +43,26 @@ def declared_options(properties: Mapping[str, str]) -> dict[str, str]:
     return declared
 
 
-def with_options(columns: StructType, declared: Mapping[str, str]) -> StructType:
-    """Returns the columns of a table with its options. Those that are ignored are not stored: they
-    may contain a broker's password."""
-    first, *others = columns.fields
-    metadata = {METADATA: json.dumps(used_options(declared))}
-    return StructType([StructField(first.name, first.dataType, first.nullable, metadata), *others])
+def metadata_of(declared: Mapping[str, str]) -> dict[str, str]:
+    """Returns the metadata of a table's first column, which contains the table's options. Options
+    that are ignored are not stored: they may contain the password for a broker."""
+    return {METADATA: json.dumps(used_options(declared))}
 
 
-def reader_options(given: Mapping[str, str], schema: StructType) -> Mapping[str, str]:
-    """Returns the options of a read, which are those of the table if `given` names no directory.
-    Options of the query take precedence.
+def reader_options(
+    given: Mapping[str, str], metadata: Iterable[Mapping[str, Any]]
+) -> Mapping[str, str]:
+    """Returns the options of a read: those of the query, and if these name no directory, those of
+    the table, which are in the metadata of its columns. Options of the query take precedence.
 
     Raises OptionError if there is neither a directory nor a table's options.
     """
     lower = {name.lower(): value for name, value in given.items()}
     if "path" in lower or "paths" in lower:
         return given
-    for field in schema.fields:
-        if METADATA in field.metadata:
-            stored: dict[str, str] = json.loads(field.metadata[METADATA])
+    for each in metadata:
+        if METADATA in each:
+            stored: dict[str, str] = json.loads(each[METADATA])
             return {name.lower(): value for name, value in stored.items()} | lower
     raise OptionError("path", _NO_PATH)
 

@@ -86,6 +86,17 @@ def from_json(value: object) -> PartitionOffsets:
     return PartitionOffsets(offsets, ids)
 
 
+def offsets_behind(source: Mapping[str, Any]) -> list[int]:
+    """Returns how many offsets each partition's end was ahead of the last batch of a stream, by one
+    source of its progress; empty before the first batch. Raises CheckpointError if it is a source
+    neither of kafkafs nor of Spark's Kafka source."""
+    texts = (source["endOffset"], source["latestOffset"])
+    if any(text in (None, "None", "null") for text in texts):
+        return []
+    read, latest = (from_json(json.loads(text)).offsets for text in texts)
+    return [end - read[key] for key, end in latest.items() if key in read]
+
+
 def _members(value: object, name: str, member: object) -> list[tuple[str, Any]]:
     if name != TOPIC_IDS and not is_legal_topic(name):
         raise CheckpointError(f"has {name!r}, which cannot be a topic's name", value)
