@@ -168,7 +168,13 @@ def build_manylinux(sdist: Path, version: str, machine: str, target: Path) -> Pa
         env |= cross_environment(version)
     raw = build_wheel(sdist, python, env)
     platform = f"{POLICY}_{machine}"
-    run("auditwheel", "repair", "--only-plat", "--plat", platform, "--wheel-dir", target, raw)
+    # auditwheel judges wheels of any machine, but its command line offers only this one's.
+    auditwheel = (
+        "from auditwheel.architecture import Architecture; from auditwheel.main import main;"
+        f"Architecture.detect = staticmethod(lambda **_: Architecture.{machine}); main()"
+    )
+    repair = ["repair", "--only-plat", "--plat", platform, "--wheel-dir", target, raw]
+    run(sys.executable, "-c", auditwheel, *repair)
     tag = "cp" + version.replace(".", "")
     [wheel] = target.glob(f"*-{tag}-{tag}-{platform}.whl")
     return wheel
