@@ -30,6 +30,10 @@ EARLIEST: Final = -2
 #: The member of a stream's offsets that has the topics' ids. It cannot be a topic's name.
 TOPIC_IDS: Final = ":topicIds"
 
+#: The isolation level of everything that reads with Spark: the default of Kafka's consumer and of
+#: Spark's source.
+DEFAULT_ISOLATION: Final = Isolation.READ_UNCOMMITTED
+
 _MAX_BYTES_PER_PARTITION: Final = 128 << 20
 _MAX_TRIGGER_DELAY: Final = 15 * 60 * 1000  # ms
 _MAX_LONG: Final = (1 << 63) - 1
@@ -133,8 +137,7 @@ class ReadOptions:
             or _MAX_BYTES_PER_PARTITION,
             include_headers=bool(texts.get("includeHeaders", boolean)),
             fail_on_data_loss=texts.get("failOnDataLoss", boolean) is not False,
-            # the default of Kafka and of Spark's source
-            isolation=Isolation(level or Isolation.READ_UNCOMMITTED),
+            isolation=Isolation(level or DEFAULT_ISOLATION),
             permissive=texts.get("mode", one_of("failfast", "permissive")) == "permissive",
             losses=bool(texts.get("losses", boolean)),
             max_offsets_per_trigger=most,

@@ -111,7 +111,9 @@ def test_there_and_back(
     spark: SparkSession, corpus: Corpus, tmp_path: Path, name: str, format: Any
 ) -> None:
     source = corpus(name)
-    jobs.export(spark, str(source), str(tmp_path / "out"), format=format)
+    jobs.export(
+        spark, str(source), str(tmp_path / "out"), format=format, isolation="read_committed"
+    )
     report = jobs.import_(spark, str(tmp_path / "in"), str(tmp_path / "out"))
     expected = records(source)
     assert records(tmp_path / "in") == expected

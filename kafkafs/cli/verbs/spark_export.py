@@ -23,8 +23,8 @@ _FORMATS = ("parquet", "arrow", "jsonl")
     examples=[
         ("kafkafs spark export /data -o /table", "export every topic as a table of Parquet files"),
         (
-            "kafkafs spark export --format jsonl --isolation read_uncommitted /data -o /out orders",
-            "export one topic, including aborted transactions, as JSON lines",
+            "kafkafs spark export --format jsonl --isolation read_committed /data -o /out orders",
+            "export one topic, without aborted transactions, as JSON lines",
         ),
     ],
 )
@@ -40,9 +40,10 @@ _FORMATS = ("parquet", "arrow", "jsonl")
 @click.option(
     "--isolation",
     type=click.Choice(ISOLATION_LEVELS),
-    default=ISOLATION_LEVELS[0],
+    default="read_uncommitted",  # as in every read with Spark, its own Kafka source included
     show_default=True,
-    help="Whether to omit or export records of open and aborted transactions.",
+    help="Whether to omit or export records of open and aborted transactions, which an import "
+    "restores as committed.",
 )
 @click.option("--permissive", is_flag=True, help="Skip only damaged records, and report them.")
 @job_options

@@ -57,7 +57,7 @@ _BY = ("topic", "partition", "hour", "prefix")
 @click.option(
     "--isolation",
     type=click.Choice(ISOLATION_LEVELS),
-    default=ISOLATION_LEVELS[0],
+    default="read_uncommitted",  # as in every read with Spark, its own Kafka source included
     show_default=True,
     help="Whether to omit or count records of open and aborted transactions.",
 )

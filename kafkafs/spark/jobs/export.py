@@ -32,7 +32,7 @@ from kafkafs.storage import (
     local_path,
 )
 
-from ..options import ReadOptions
+from ..options import DEFAULT_ISOLATION, ReadOptions
 from ..read.planning import DataLoss, OffsetRange, assigned, plan, refuse_within_log_dir
 from ..read.reading import Reading
 from .export_files import NO_DATE, FileWriter, Format, suffix_of, writer_of
@@ -71,7 +71,7 @@ def export(
     topics: Sequence[Selected] = (),
     *,
     format: Format = "parquet",
-    isolation: str = "read_committed",
+    isolation: str = DEFAULT_ISOLATION,
     permissive: bool = False,
     configs: Mapping[str, str] | None = None,
     on_progress: OnProgress = silent,

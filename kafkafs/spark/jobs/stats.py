@@ -29,6 +29,7 @@ from kafkafs.storage import (
     to_record_batch,
 )
 
+from ..options import DEFAULT_ISOLATION
 from ..read.planning import DataLoss, OffsetRange, plan
 from ..read.reading import Reading
 from .job_log_dirs import JobLogDirs
@@ -83,7 +84,7 @@ def stats(
     prefix_bytes: int = 0,
     separator: bytes = b"",
     output: str | None = None,
-    isolation: str = "read_committed",
+    isolation: str = DEFAULT_ISOLATION,
     configs: Mapping[str, str] | None = None,
     on_progress: OnProgress = silent,
 ) -> Report:
