@@ -95,17 +95,57 @@ def test_a_topic_that_is_not_there_is_refused(spark: SparkSession, corpus: Corpu
         load(spark, corpus("kafka43-clean"), subscribe="odrers").count()
 
 
-def test_sql(spark: SparkSession, corpus: Corpus) -> None:
+@pytest.mark.parametrize("kind", ["TEMPORARY VIEW", "TABLE"])
+def test_sql(spark: SparkSession, corpus: Corpus, kind: str) -> None:
     spark.sql(
-        "CREATE OR REPLACE TEMPORARY VIEW orders USING kafkafs"
-        f" OPTIONS (path '{corpus('kafka43-clean')}', subscribe 'orders')"
+        f"CREATE {kind} orders USING kafkafs"
+        f" OPTIONS (path '{corpus('kafka43-clean')}', Subscribe 'orders')"
     )
-    found = spark.sql("SELECT partition, count(*) AS n, max(offset) AS last FROM orders GROUP BY 1")
-    answer = answers.offsets("kafka43-clean")
-    assert {(row.partition, row.n, row.last) for row in found.collect()} == {
-        (number, answer["orders", number].end, answer["orders", number].end - 1)
-        for number in range(3)
-    }
+    try:
+        query = "SELECT partition, count(*) AS n, max(offset) AS last FROM orders GROUP BY 1"
+        answer = answers.offsets("kafka43-clean")
+        assert {(row.partition, row.n, row.last) for row in spark.sql(query).collect()} == {
+            (number, answer["orders", number].end, answer["orders", number].end - 1)
+            for number in range(3)
+        }
+    finally:
+        spark.sql("DROP VIEW orders" if "VIEW" in kind else "DROP TABLE orders")
+
+
+def test_a_table_is_read_with_options_written_with_a_path_and_dropped_without_its_files(
+    spark: SparkSession, writable_corpus: Corpus
+) -> None:
+    where = writable_corpus("kafka43-clean")
+    spark.sql(f"CREATE TABLE everything USING kafkafs LOCATION '{where}' TBLPROPERTIES ('a' = 'b')")
+    try:
+        assert spark.read.option("subscribe", "orders").table("everything").count() == 20_000
+        few = "SELECT count(*) FROM everything WITH (assign = '{\"orders\": [1]}')"
+        assert spark.sql(few).collect() == [(answers.offsets("kafka43-clean")["orders", 1].end,)]
+        into = f"WITH (path = '{where}', createTopics = 1, unregistered = true) (topic, value)"
+        spark.sql(f"INSERT INTO everything {into} VALUES ('from-sql', X'01')")
+        with pytest.raises(PySparkException, match="option path: name the log directories"):
+            spark.sql("INSERT INTO everything (topic, value) VALUES ('from-sql', X'02')")
+        added = spark.table("everything").where("topic = 'from-sql'")
+        assert added.select("offset", "value").collect() == [(0, b"\1")]
+    finally:
+        spark.sql("DROP TABLE everything")
+    assert (where / "from-sql-0").is_dir()
+
+
+def test_a_view_with_typed_columns_builds_only_these(spark: SparkSession, corpus: Corpus) -> None:
+    columns = "(topic STRING, timestamp TIMESTAMP)"
+    for kind in ("TEMPORARY VIEW", "TABLE"):
+        path = f"OPTIONS (path '{corpus('kafka43-clean')}', subscribe 'orders')"
+        spark.sql(f"CREATE {kind} times {columns} USING kafkafs {path}")
+        try:
+            query = spark.sql("SELECT topic, count(timestamp) FROM times GROUP BY 1")
+            if kind == "TABLE":
+                with pytest.raises(PySparkException, match="create the table without columns"):
+                    query.collect()
+            else:
+                assert query.collect() == [("orders", 20_000)]
+        finally:
+            spark.sql("DROP VIEW times" if "VIEW" in kind else "DROP TABLE times")
 
 
 def test_several_directories(spark: SparkSession, corpus: Corpus) -> None:

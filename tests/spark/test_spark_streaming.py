@@ -22,6 +22,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 import kafkafs
 from kafkafs import WritableLogDirectories
+from kafkafs.spark import source_metrics
 from tests import answers
 from tests.readme import ROOT
 from tests.spark.cluster import JOB_SECONDS
@@ -104,6 +105,8 @@ def test_every_record_as_kafka_gave_it(
     )
     progress = [each for each in query.recentProgress if each["numInputRows"]]
     assert len(progress) == 2
+    lags = [source_metrics(each["sources"][0])["maxOffsetsBehindLatest"] for each in progress]
+    assert int(lags[0]) > 0 == int(lags[1])
     last = json.loads(progress[-1]["sources"][0]["endOffset"])
     which = "last_stable" if isolation == answers.READ_COMMITTED else "end"
     for (topic, partition), ends in answers.offsets("kafka43-clean").items():
@@ -112,6 +115,15 @@ def test_every_record_as_kafka_gave_it(
     (checkpoint,) = (tmp_path / "checkpoint" / "commits").glob(str(progress[-1]["batchId"]))
     written = tmp_path / "checkpoint" / "offsets" / checkpoint.name
     assert json.loads(written.read_text().splitlines()[-1]) == last
+
+
+def test_a_stream_that_cannot_start_says_why(
+    spark: SparkSession, corpus: Corpus, tmp_path: Path
+) -> None:
+    frame = stream(spark, corpus("kafka43-clean"), endingOffsets="latest")
+    with pytest.raises(PySparkException, match="option endingOffsets: cannot be") as refused:
+        all_now(frame, tmp_path)
+    assert "UnboundLocalError" not in str(refused.value)
 
 
 def test_a_directory_that_is_written_rolled_retained_and_compacted_meanwhile(
