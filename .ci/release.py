@@ -13,6 +13,8 @@ aarch64 is cross-compiled by Debian's gcc-aarch64-linux-gnu with the headers of 
 both platforms have the same sizes and byte order, and no public header uses the macros in which
 their pyconfig.h differ. --check runs these wheels in QEMU.
 
+With CFLAGS=-O0 the same is tried in half the time, but such wheels are slow.
+
 Needs Debian's packages gcc, mmdebstrap, gcc-aarch64-linux-gnu, libc6-dev-arm64-cross and, for
 --check, qemu-user-static; --check needs root, for chroot.
 """
@@ -37,6 +39,8 @@ POLICY = "manylinux_2_28"
 SUITES = {"3.11": "bookworm", "3.13": "trixie", "3.14": "sid"}
 PURE = "any"
 CORPUS = ROOT / "tests" / "data" / "corpora" / "kafka43-clean.tar.gz"
+#: A library that manylinux wheels may expect of every machine, and numpy does.
+RUNTIME = "libstdc++6"
 #: What a bare root must not have.
 COMPILERS = ("gcc", "cc", "clang", "x86_64-linux-gnu-gcc")
 
@@ -81,6 +85,9 @@ def bare_root(version: str, machine: str, *more: str) -> Path:
             *(f"--architectures={MACHINES[machine]}", f"--include={','.join(packages)}"),
             *(SUITES[version], made),
         )
+        for name in ("bin", "lib", "lib64", "sbin"):
+            if (made / "usr" / name).exists() and not (made / name).exists():
+                (made / name).symlink_to(f"usr/{name}")
         made.rename(root)
     return root
 
@@ -154,7 +161,7 @@ def cross_environment(version: str) -> dict[str, str]:
         "CC": compiler,
         "LDSHARED": f"{compiler} -shared",
         # Not those of the x86-64 Python, some of which are options of its processor.
-        "CFLAGS": "-O3 -g0 -fwrapv -DNDEBUG",
+        "CFLAGS": os.environ.get("CFLAGS", "-O3 -g0 -fwrapv -DNDEBUG"),
         "_PYTHON_HOST_PLATFORM": "linux-aarch64",
         "SETUPTOOLS_EXT_SUFFIX": f".cpython-{tag}-aarch64-linux-gnu.so",
     }
@@ -218,7 +225,7 @@ def check_in_chroot(wheel: Path, version: str, form: str) -> str:
     root = WORK / "root-check"
     shutil.rmtree(root, ignore_errors=True)
     suite_version = version if version in SUITES else "3.11"
-    run("cp", "-a", bare_root(suite_version, "x86_64", "coreutils"), root)
+    run("cp", "-a", bare_root(suite_version, "x86_64", RUNTIME), root)
     python = Path(f"/usr/bin/python{version}")
     if suite_version != version:
         python = copy_without_headers(find_python(version), root)
@@ -228,9 +235,11 @@ def check_in_chroot(wheel: Path, version: str, form: str) -> str:
     run("cp", "-a", download(wheel, version, "x86_64"), root / "wheels")
     shutil.copy(wheel, root / "wheels")
     unpack_corpus(root)
-    # Only the root's own programs, and no registry
-    inside = ["env", "-i", "PATH=/usr/bin", "LC_ALL=C.UTF-8"]
-    chroot = ["chroot", root, *inside]
+    # Debian's pip reads the certificates at every start.
+    certificates = Path("etc/ssl/certs/ca-certificates.crt")
+    (root / certificates).parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy("/" / certificates, root / certificates)
+    chroot = ["env", "-i", "PATH=/usr/sbin:/usr/bin", "LC_ALL=C.UTF-8", "chroot", root]
     run(*chroot, python, "-m", "venv", "/venv")
     pip = ["/venv/bin/python", "-m", "pip", "install", "--quiet", "--only-binary=:all:"]
     run(*chroot, *pip, "--no-index", "--find-links=/wheels", f"/wheels/{wheel.name}")
@@ -254,7 +263,7 @@ def check_in_qemu(wheel: Path, version: str) -> str:
     corpus in QEMU. Raises Missing if there is no such Python."""
     if shutil.which("qemu-aarch64-static") is None:
         raise Missing("qemu-aarch64-static: install qemu-user-static")
-    root = bare_root(version, "aarch64")
+    root = bare_root(version, "aarch64", RUNTIME)
     site = WORK / "site-aarch64"
     shutil.rmtree(site, ignore_errors=True)
     wheels = download(wheel, version, "aarch64")
@@ -262,7 +271,9 @@ def check_in_qemu(wheel: Path, version: str) -> str:
         shutil.unpack_archive(each, site, "zip")
     corpus = WORK / "corpus"
     unpack_corpus(corpus)
-    python = ["qemu-aarch64-static", "-L", root, root / f"usr/bin/python{version}", "-m", "kafkafs"]
+    python = ["qemu-aarch64-static", "-L", root, root / f"usr/bin/python{version}"]
+    # -P: not the kafkafs of the current directory
+    python += ["-P", "-m", "kafkafs"]
     env = {"PYTHONHOME": str(root / "usr"), "PYTHONPATH": str(site)}
     report = read_corpus(python, corpus / "kafka43-clean", env)
     assert "kernels: compiled\n" in report, report
