@@ -45,8 +45,8 @@ def _is_any_compiled() -> bool:
 COMPILED: Final[bool] = _REQUESTED != "python" if _REQUESTED else _is_any_compiled()
 _NOTICE: Final = (
     "the kernels of kafkafs are not compiled, so reading and writing are slow; to compile them, "
-    "install gcc and Python's headers, then `pip install --force-reinstall --no-deps --no-binary "
-    "kafkafs kafkafs`; KAFKAFS_KERNELS=python silences this line"
+    "install gcc and Python's headers, then kafkafs from its source; KAFKAFS_KERNELS=python "
+    "silences this line"
 )
 _unsaid = [_NOTICE] if not (COMPILED or _REQUESTED) else []
 
