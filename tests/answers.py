@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import functools
 import gzip
 import json
 from collections.abc import Iterator
@@ -75,15 +76,19 @@ def partitions_with_records(corpus: str) -> list[tuple[str, int]]:
 def records(
     corpus: str, topic: str, partition: int, isolation: str = READ_COMMITTED
 ) -> Iterator[ExpectedRecord]:
-    """Yields what a consumer with that `isolation.level` got, in order."""
+    """Returns what a consumer with that `isolation.level` got, in order."""
     folder = directory(corpus) / "records"
     path = folder / f"{topic}-{partition}.jsonl.gz"
     if not path.exists():
         suffix = {READ_COMMITTED: "committed", READ_UNCOMMITTED: "uncommitted"}[isolation]
         path = folder / f"{topic}-{partition}.{suffix}.jsonl.gz"
+    return iter(_records(path))
+
+
+@functools.cache  # many tests ask for the same ones, and parsing takes longer than what they test
+def _records(path: Path) -> tuple[ExpectedRecord, ...]:
     with gzip.open(path, "rt", encoding="utf-8") as lines:
-        for line in lines:
-            yield record(json.loads(line))
+        return tuple(record(json.loads(line)) for line in lines)
 
 
 def record(line: dict[str, Any]) -> ExpectedRecord:
@@ -154,6 +159,7 @@ def damage() -> list[dict[str, Any]]:
     return done
 
 
+@functools.cache
 def _json(corpus: str, name: str) -> dict[str, Any]:
     with (directory(corpus) / name).open(encoding="utf-8") as source:
         loaded: dict[str, Any] = json.load(source)

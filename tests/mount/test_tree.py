@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -268,7 +269,7 @@ def everything(tree: Tree) -> Iterator[tuple[str, Node]]:
     """Yields all listed nodes with their paths, but few of many records."""
 
     def below(path: str, directory: DirectoryNode) -> Iterator[tuple[str, Node]]:
-        for entry in list(directory.list())[:40]:
+        for entry in islice(directory.list(), 40):
             name = f"{path}/{entry.name}".lstrip("/")
             try:
                 node = tree.resolve(name)
