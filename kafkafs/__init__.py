@@ -4,33 +4,37 @@
 `kafkafs.cli`.
 """
 
-from kafkafs.storage import (
-    ConfigError,
-    ConfigsNotRemoved,
-    CorruptError,
-    LogDirError,
-    LogDirLocked,
-    LogDirOffline,
-    NotClosed,
-    OffsetNotFound,
-    PartitionNotOpened,
-    Refused,
-    SegmentGone,
-    StorageError,
-    TopicExists,
-    UnknownPartition,
-    UnknownTopic,
-)
+from importlib import import_module
+from typing import TYPE_CHECKING
 
-from .api import (
-    LogDirectories,
-    Partition,
-    ProducerRecord,
-    Transaction,
-    WritableLogDirectories,
-    WritablePartition,
-    open,
-)
+if TYPE_CHECKING:
+    from kafkafs.storage import (
+        ConfigError,
+        ConfigsNotRemoved,
+        CorruptError,
+        LogDirError,
+        LogDirLocked,
+        LogDirOffline,
+        NotClosed,
+        OffsetNotFound,
+        PartitionNotOpened,
+        Refused,
+        SegmentGone,
+        StorageError,
+        TopicExists,
+        UnknownPartition,
+        UnknownTopic,
+    )
+
+    from .api import (
+        LogDirectories,
+        Partition,
+        ProducerRecord,
+        Transaction,
+        WritableLogDirectories,
+        WritablePartition,
+        open,
+    )
 
 __version__ = "0.1.0"
 
@@ -59,3 +63,15 @@ __all__ = [
     "__version__",
     "open",
 ]
+
+
+def __getattr__(name: str) -> object:
+    """Imports the API, or an error, when it is first used: the command line does without."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    api = import_module("kafkafs.api")
+    return getattr(api if name in api.__all__ else import_module("kafkafs.storage"), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

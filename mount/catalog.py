@@ -28,10 +28,10 @@ from .streams.sizes import Speeds
 from .streams.stream_index import StreamIndex
 from .vfs.contents import Contents
 from .vfs.inodes import Places
-from .writes.changes import Changes
 
 if TYPE_CHECKING:
     from .node import FixedFile
+    from .writes.changes import Changes
 
 
 class Catalog:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import TYPE_CHECKING
 
 from kafkafs.storage import (
     Clock,
@@ -32,7 +33,9 @@ from .partition import InodePlace, MountedPartition, Scope, Topic
 from .vfs.contents import CONTENT_PLACE
 from .vfs.errnos import NoSuchName, Stale
 from .vfs.inodes import NUMBER_BITS, Inode, InodeKind, unpack
-from .writes.changes import Changes
+
+if TYPE_CHECKING:
+    from .writes.changes import Changes
 
 
 class Tree:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import importlib.util
 import platform
 from collections.abc import Iterator
@@ -57,10 +56,12 @@ def version_report(version: str) -> Iterator[str]:
 
 
 def _installed(extra: str) -> str:
+    from importlib.metadata import version  # it takes longer to import than click
+
     absent = missing(extra)
     if absent:
         return f"{' and '.join(absent)} not installed ({install_command(extra)})"
-    return ", ".join(f"{name} {importlib.metadata.version(name)}" for name in EXTRAS[extra])
+    return ", ".join(f"{name} {version(name)}" for name in EXTRAS[extra])
 
 
 def show_version(ctx: click.Context, _parameter: click.Parameter, value: bool) -> None:

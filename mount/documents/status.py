@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from kafkafs.storage import (
     CorruptError,
-    ExplainedPartition,
     Log,
     LogDirOffline,
     PartitionNotOpened,
@@ -16,7 +15,6 @@ from kafkafs.storage import (
     UnknownPartition,
     View,
     config_texts,
-    explained,
     reader_config,
     retry_if_gone,
 )
@@ -24,7 +22,11 @@ from kafkafs.storage import (
 from ..catalog import Catalog
 from ..partition import MountedPartition
 from ..vfs import render
-from ..writes.changes import Changes
+
+if TYPE_CHECKING:
+    from kafkafs.storage import ExplainedPartition
+
+    from ..writes.changes import Changes
 
 
 def partition_status(catalog: Catalog, partition: MountedPartition) -> bytes:
@@ -127,6 +129,8 @@ def _damaged(error: CorruptError) -> dict[str, Any]:
 
 def partition_why(catalog: Catalog, partition: MountedPartition) -> bytes:
     """Returns `<topic>/<partition>/why.json`, which explains retention and compaction as of now."""
+    from kafkafs.storage import explained
+
     key = (partition.topic, partition.number)
 
     def look() -> ExplainedPartition:

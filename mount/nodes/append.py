@@ -6,18 +6,18 @@ import stat
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from kafkafs.storage import LineParser
-
 from ..node import STREAM_BLOCK, AttributeChanges, Attributes, File
 from ..partition import MountedPartition
 from ..vfs.errnos import NotPermitted
 from ..vfs.handles import Handle
 from ..vfs.timeouts import BRIEFLY, NOT_AT_ALL
-from ..writes.changes import Changes
 from .member import Member, changed_ns, member_inode
 
 if TYPE_CHECKING:  # a read-only mount does not load the code that appends
+    from kafkafs.storage import LineParser
+
     from ..writes.appending import AppendHandle
+    from ..writes.changes import Changes
 
 _MODE: Final = stat.S_IFREG | 0o200
 

@@ -9,14 +9,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kafkafs.storage import (
     Columns,
-    CompactedView,
     CorruptError,
     Damage,
     Int64s,
@@ -55,6 +54,9 @@ from .keys import KeyDirectory
 from .member import FixedDirectory, Member, MemberDirectory, changed_ns, member_inode
 from .offsets import OffsetDirectory, RecordLink, parse_name
 from .stream import FORMATS, PartitionSource, latest_file, measured_attributes, stream_file
+
+if TYPE_CHECKING:
+    from kafkafs.storage import CompactedView
 
 #: In listing order.
 NAMES: Final = {

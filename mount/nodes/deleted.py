@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from functools import partial
 from shlex import quote
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from kafkafs.storage import NEVER_MS, UNKNOWN_MS, Deletion, printable
 
@@ -16,8 +15,10 @@ from ..node import Attributes, DirectoryNode, DirEntryRun, directory_attributes,
 from ..vfs import render
 from ..vfs.errnos import NoSuchName, NotPermitted, Stale
 from ..vfs.inodes import NUMBER_BITS, InodeKind, pack
-from ..writes.changes import Changes
 from .small_files import ComputedFile
+
+if TYPE_CHECKING:
+    from ..writes.changes import Changes
 
 # These files have hashes of their names as numbers, above the numbers of fixed names.
 _FIRST_NUMBER: Final = 1 << (NUMBER_BITS - 1)
@@ -111,6 +112,8 @@ def _time(milliseconds: int, at_no_time: str = "") -> str | None:
 
 
 def _number(name: str) -> int:
+    import hashlib  # loads OpenSSL
+
     digest = hashlib.blake2b(name.encode(), digest_size=8).digest()
     return _FIRST_NUMBER | int.from_bytes(digest, "big") % _FIRST_NUMBER
 

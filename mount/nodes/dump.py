@@ -9,16 +9,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Final
 
-from kafkafs.storage import (
-    DECODERS,
-    Dump,
-    DumpOptions,
-    FileState,
-    SegmentFileName,
-    TextDecoder,
-    parse_segment_file,
-    segment_file,
-)
+from kafkafs.storage import FileState, SegmentFileName, parse_segment_file, segment_file
 
 from ..catalog import Catalog
 from ..node import (
@@ -229,6 +220,8 @@ class _Source:
     """The lines of a file's dump, followed by the errors found in the file."""
 
     def __init__(self, partition: MountedPartition, name: str) -> None:
+        from kafkafs.storage import DECODERS, DumpOptions, TextDecoder
+
         self._directory = partition.log.directory
         self._name = name
         limit = partition.view().context.limits.max_batch_bytes
@@ -238,6 +231,8 @@ class _Source:
         )
 
     def pieces(self, restart: int) -> Iterator[StreamPiece]:
+        from kafkafs.storage import Dump
+
         dump = Dump(self._options)
         for piece in dump.text(self._directory, self._name, self._name):
             yield StreamPiece(piece)

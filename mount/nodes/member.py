@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 from time import monotonic
+from typing import TYPE_CHECKING
 
 from kafkafs.storage import printable
 
@@ -14,8 +15,10 @@ from ..vfs.errnos import NotADirectory, NotEmpty, ReadOnly, Stale
 from ..vfs.handles import Handle
 from ..vfs.inodes import InodeKind
 from ..vfs.timeouts import NOT_AT_ALL
-from ..writes.changes import Changes
-from ..writes.removed import Removed
+
+if TYPE_CHECKING:
+    from ..writes.changes import Changes
+    from ..writes.removed import Removed
 
 
 class Member(IntEnum):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import stat
 from bisect import bisect_left
@@ -200,6 +199,8 @@ def _inode(partition: MountedPartition, name: str) -> int:
 
 def _digest(name: str) -> int:
     """Returns a number for a name that has none: 36 bits of its hash."""
+    import hashlib  # loads OpenSSL
+
     digest = hashlib.blake2b(os.fsencode(name), digest_size=8).digest()
     return int.from_bytes(digest, "big") & NUMBER_MASK
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from ..control.conversation import Control, Row, Work
 from ..monitoring.recent_log import LogHandle, RecentLog
 from ..node import FILE_MODE, AttributeChanges, Attributes, File, FixedFile, stream_attributes
 from ..vfs import render
@@ -15,8 +14,11 @@ from ..vfs.contents import Contents
 from ..vfs.handles import BytesHandle, Handle
 from ..vfs.timeouts import BRIEFLY, NOT_AT_ALL
 from ..vfs.write_handle import WriteHandle
-from ..writes.config_file import ConfigFile, ConfigFileHandle
-from ..writes.scratch import ScratchFile, ScratchFiles, ScratchHandle
+
+if TYPE_CHECKING:  # a read-only mount does not load the code that writes
+    from ..control.conversation import Control, Row
+    from ..writes.config_file import ConfigFile, ConfigFileHandle
+    from ..writes.scratch import ScratchFile, ScratchFiles
 
 _CONTROL_MODE: Final = stat.S_IFREG | 0o600
 
@@ -107,6 +109,8 @@ class ControlFile(File):
         return Attributes(self.inode, _CONTROL_MODE, 0, self._mtime_ns, NOT_AT_ALL, NOT_AT_ALL)
 
     def open(self, *, waits: bool = True) -> Handle:
+        from ..control.conversation import Work
+
         rows: list[Row] = []
         help_ = self._control.prepare(self._control, b"help")
         assert isinstance(help_, Work)
@@ -138,6 +142,8 @@ class ConfigFileNode(File):
         return BytesHandle(self._file.content(), direct_io=True)
 
     def open_writing(self, flags: int) -> ConfigFileHandle:
+        from ..writes.config_file import ConfigFileHandle
+
         return ConfigFileHandle(
             self._file, empty=bool(flags & os.O_TRUNC), appends=bool(flags & os.O_APPEND)
         )
@@ -172,12 +178,17 @@ class ScratchNode(File):
         )
 
     def open(self, *, waits: bool = True) -> Handle:
-        return ScratchHandle(self._files, self._file)
+        return self._handle(appends=False)
 
     def open_writing(self, flags: int) -> WriteHandle:
         if flags & os.O_TRUNC:
             self.truncate(0)
-        return ScratchHandle(self._files, self._file, appends=bool(flags & os.O_APPEND))
+        return self._handle(appends=bool(flags & os.O_APPEND))
+
+    def _handle(self, *, appends: bool) -> WriteHandle:
+        from ..writes.scratch import ScratchHandle
+
+        return ScratchHandle(self._files, self._file, appends=appends)
 
     def take_mode(self, mode: int) -> None:
         self._file.attributes.mode = mode & 0o777

@@ -9,7 +9,7 @@ from typing import Final
 from kafkafs.storage import UnknownTopic, printable
 
 from ..catalog import Catalog
-from ..documents import exposition, status
+from ..documents import status
 from ..node import (
     Attributes,
     DirectoryNode,
@@ -127,7 +127,9 @@ class AboutDirectory(DirectoryNode):
                 Top.CONFIG_FILE, lambda: render.properties(status.engine_configs(catalog))
             )
         if name == METRICS:
-            return self._computed(Top.METRICS, lambda: exposition.exposition(catalog))
+            from ..documents.exposition import exposition
+
+            return self._computed(Top.METRICS, lambda: exposition(catalog))
         if name == LOG:
             return RecentLogFile(pack(InodeKind.TOP, 0, Top.LOG), catalog.recent_log)
         if name == CONTROL and catalog.changes is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from kafkafs.storage import (
     MAX_INT32,
@@ -32,12 +32,13 @@ from ..vfs import render
 from ..vfs.errnos import Exists, Invalid, NoSuchName, NotEmpty, NotPermitted
 from ..vfs.inodes import ROOT, InodeKind, pack
 from ..vfs.write_handle import WriteHandle
-from ..writes.changes import Changes
-from ..writes.config_file import ConfigFile
-from ..writes.scratch import ScratchHandle, refuse_number
-from ..writes.topic_changes import refuse_quorum
 from .partition import PartitionDirectory
 from .small_files import ComputedFile, ConfigFileNode, ScratchNode
+
+if TYPE_CHECKING:  # a read-only mount does not load the code that writes
+    from ..writes.changes import Changes
+    from ..writes.config_file import ConfigFile
+    from ..writes.scratch import ScratchHandle
 
 CONFIG_FILE = "config.properties"
 DIRECTORY_NUMBER, CONFIG_FILE_NUMBER = range(2)
@@ -152,6 +153,8 @@ class TopicDirectory(DirectoryNode):
 
     def _changeable_here(self) -> Changes:
         """Returns the operations. Raises NotPermitted if the topic cannot be changed."""
+        from ..writes.topic_changes import refuse_quorum
+
         refuse_quorum(self.name)
         if self._catalog.changes is None:
             raise NotPermitted("nothing can be changed here")
@@ -201,6 +204,8 @@ class TopicDirectory(DirectoryNode):
     def _create_scratch(
         self, changes: Changes, name: str, flags: int
     ) -> tuple[File, ScratchHandle]:
+        from ..writes.scratch import ScratchHandle
+
         scratch = changes.scratch
         try:
             file = scratch.create(self._place, name)
@@ -222,6 +227,8 @@ class TopicDirectory(DirectoryNode):
 
     def rename(self, name: str, target: DirectoryNode, new_name: str, flags: int) -> None:
         """Renames a file within the topic, or into another topic."""
+        from ..writes.scratch import refuse_number
+
         changes = self._changeable_here()
         if not isinstance(target, TopicDirectory):
             raise NotPermitted(f"{printable(name)} cannot be moved there")

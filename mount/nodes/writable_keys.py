@@ -18,11 +18,11 @@ from ..vfs.handles import BytesHandle, Handle
 from ..vfs.inodes import Inode, InodeKind
 from ..vfs.key_names import CutName, key_of
 from ..vfs.timeouts import AT_ONCE, NOT_AT_ALL
-from ..writes.changes import Changes
 from .keys import KeyDirectory
 from .record import ValueFile, locate, mtime_ns
 
 if TYPE_CHECKING:  # a read-only mount does not load the code that writes
+    from ..writes.changes import Changes
     from ..writes.key_writing import KeyContent, KeyHandle
     from ..writes.own_writes import Written
 

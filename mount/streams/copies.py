@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import io
 import os
-import tempfile
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
@@ -28,7 +27,9 @@ class TemporaryCopy:
     def __init__(self) -> None:
         directory = os.environ.get("TMPDIR") or _DIRECTORY
         self._fd = -1
-        with tempfile.TemporaryFile(dir=directory, buffering=0) as file:
+        from tempfile import TemporaryFile
+
+        with TemporaryFile(dir=directory, buffering=0) as file:
             self._fd = os.dup(file.fileno())
         self.size = 0
         self.users = 0

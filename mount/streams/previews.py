@@ -17,28 +17,16 @@ from collections.abc import Callable, Hashable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from time import monotonic
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from kafkafs.storage import (
-    CleaningAborted,
-    Clock,
-    CompactedView,
-    CorruptError,
-    Engine,
-    OnProgress,
-    Preview,
-    PreviewRequest,
-    SegmentGone,
-    Stamp,
-    broker_config,
-    completed,
-    fresh,
-    preview,
-)
+from kafkafs.storage import Clock, CorruptError, Engine, SegmentGone, broker_config, fresh
 
 from ..partition import FRESH_SECONDS, MountedPartition
 from ..vfs.pending import Pending
 from .stream_index import StreamIndex
+
+if TYPE_CHECKING:  # a mount that previews nothing does not load the code that compacts
+    from kafkafs.storage import CompactedView, OnProgress, Preview, PreviewRequest, Stamp
 
 logger = logging.getLogger(__name__)
 
@@ -71,7 +59,7 @@ class LastResult:
     returned_at: float
 
 
-Show = Callable[[], AbstractContextManager[OnProgress]]
+Show = Callable[[], "AbstractContextManager[OnProgress]"]
 
 
 @contextmanager
@@ -151,6 +139,8 @@ class Previews:
     def _result(
         self, partition: MountedPartition, request: PreviewRequest, found: Preview
     ) -> CompactedView:
+        from kafkafs.storage import CompactedView
+
         compacted = CompactedView(request, found)
         with self._lock:
             self._results[partition] = LastResult(compacted, monotonic())
@@ -193,6 +183,8 @@ class Previews:
             self._indexes.pop(partition, None)
 
     def _request(self, partition: MountedPartition) -> PreviewRequest:
+        from kafkafs.storage import PreviewRequest
+
         topic, number = partition.topic, partition.number
         log_dir = self._engine.partition_dir(topic, number).log_dir
         return PreviewRequest.of(
@@ -221,6 +213,8 @@ class Previews:
         self._is_ending = True
 
     def _check(self) -> None:
+        from kafkafs.storage import CleaningAborted
+
         if self._is_ending:
             raise CleaningAborted("the mount is shutting down")
 
@@ -258,6 +252,8 @@ class Previews:
         short: Preview | None,
         in_full: bool,
     ) -> Preview:
+        from kafkafs.storage import completed, preview
+
         pinned = request.pinned()
         with self.show() as show:
 

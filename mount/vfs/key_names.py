@@ -8,7 +8,6 @@ nothing, so no two keys share a name.
 
 from __future__ import annotations
 
-import hashlib
 import re
 import threading
 from collections import OrderedDict
@@ -42,7 +41,7 @@ class CutName:
     digest: bytes
 
     def is_of(self, key: bytes) -> bool:
-        return key.startswith(self.begin) and hashlib.sha256(key).digest() == self.digest
+        return key.startswith(self.begin) and _sha256(key) == self.digest
 
 
 def name_of(key: bytes) -> bytes:
@@ -54,8 +53,13 @@ def name_of(key: bytes) -> bytes:
     name = _DOTS.get(key) or _encoded(begin) or EMPTY
     if len(name) <= MAX_NAME and len(begin) == len(key):
         return name
-    digest = hashlib.sha256(key).hexdigest().encode()
-    return _cut(name, MAX_NAME - _HASH_BYTES) + b"%~" + digest
+    return _cut(name, MAX_NAME - _HASH_BYTES) + b"%~" + _sha256(key).hex().encode()
+
+
+def _sha256(data: bytes) -> bytes:
+    import hashlib  # loads OpenSSL, which few keys need
+
+    return hashlib.sha256(data).digest()
 
 
 def _encoded(key: bytes) -> bytes:

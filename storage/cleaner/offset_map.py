@@ -8,7 +8,6 @@ output and a secret key for each map. The probability that two of n keys collide
 from __future__ import annotations
 
 import mmap
-import secrets
 import sys
 from collections.abc import Iterator
 from typing import Final
@@ -62,6 +61,8 @@ class OffsetMap:
             self._memory.madvise(mmap.MADV_HUGEPAGE)
         self._table: NDArray[np.uint64] = np.frombuffer(self._memory, dtype=np.uint64)
         self._scratch: NDArray[np.uint64] = np.empty((_BLOCK + 1, 3), dtype=np.uint64)
+        import secrets  # imports hashlib, which a reader does without
+
         self._hash_key = secrets.randbits(64), secrets.randbits(64)
         self._entries = 0
         self.latest_offset = -1

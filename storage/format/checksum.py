@@ -8,10 +8,29 @@ otherwise; it takes any buffer and releases the GIL.
 from __future__ import annotations
 
 import zlib
-from typing import Final, Protocol
+from importlib.machinery import PathFinder
+from importlib.util import find_spec, module_from_spec
+from types import ModuleType
+from typing import TYPE_CHECKING, Final, Protocol
 
-import crc32c as _crc32c
 import xxhash
+
+if TYPE_CHECKING:
+    import crc32c as _crc32c
+else:
+
+    def _extension() -> ModuleType:
+        """Loads the extension module of crc32c alone: to know its version, the package imports
+        importlib.metadata, which takes a tenth of the time in which `kafkafs cat` starts."""
+        package = find_spec("crc32c")
+        assert package is not None
+        spec = PathFinder.find_spec("crc32c._crc32c", package.submodule_search_locations)
+        assert spec is not None
+        module = module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return module
+
+    _crc32c = _extension()
 
 Bytes = bytes | bytearray | memoryview
 

@@ -9,15 +9,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 from struct import Struct
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ...errors import CorruptError
 from ..layout import RECORD_BATCH_OVERHEAD, ControlType, TimestampType
 from ..primitives import read_varint, read_varlong
 from ..records.batch import Bytes, parse_header
 from .fields import Fields
-from .message import Schema, parse_schemas, to_json
-from .schemas import raft
+
+if TYPE_CHECKING:
+    from .message import Schema
 
 _KEY: Final = Struct(">hh")  # version, control type
 _END_TXN_VALUE: Final = Struct(">hi")  # version, coordinator epoch
@@ -108,6 +109,8 @@ def _read(data: Bytes) -> _ControlRecord | None:
 def quorum_message(number: int, value: bytes) -> str:
     """Formats a control record of a quorum's log as kafka-dump-log does, given its type number and
     value."""
+    from .message import to_json
+
     messages = _quorum_messages()
     if number not in messages:
         known = {int(each): each.name for each in ControlType}
@@ -123,6 +126,9 @@ def quorum_message(number: int, value: bytes) -> str:
 @lru_cache(maxsize=1)
 def _quorum_messages() -> dict[int, tuple[str, Schema]]:
     """Returns, by control type, the name that kafka-dump-log prints and the schema of the value."""
+    from .message import parse_schemas
+    from .schemas import raft
+
     schemas = {schema.name: schema for schema in parse_schemas(raft.SCHEMAS)}
     return {
         ControlType.LEADER_CHANGE: ("LeaderChange:", schemas["LeaderChangeMessage"]),

@@ -9,12 +9,15 @@ exist after a load or truncation.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
 
 from ...format.files.names import FileKind, FileState, parse_segment_file, segment_file
 from ...format.files.snapshot import MAX_SNAPSHOT_BYTES
 from ...io.disk import DirFd
-from ...io.durable import WritableDirFd, WritableFile
-from .producers import ProducerStateManager
+
+if TYPE_CHECKING:  # readers do not load the code that writes
+    from ...io.durable import WritableDirFd, WritableFile
+    from .producers import ProducerStateManager
 
 
 class SnapshotFiles:
