@@ -116,6 +116,11 @@ class DirFd:
         directory._parent = self
         return directory
 
+    @property
+    def parent_path(self) -> str:
+        """The path of the directory that it was obtained from; "" if its own path was given."""
+        return "" if self._parent is None else self._parent.path
+
     def path_of(self, name: str) -> str:
         """Returns the path of `name` in this directory, for messages. Raises ValueError if `name`
         is not a single plain name."""
@@ -129,9 +134,8 @@ class DirFd:
 
         Entries that vanish during the listing are left out.
         """
-        with self._opened() as fd, located(self.path, LogDirError), os.scandir(fd) as scan:
-            found = [_entry(item, wants_stat) for item in scan]
-        return [entry for entry in found if entry is not None]
+        with self._opened() as directory:
+            return _list(directory, self.path, wants_stat)
 
     def files(self, *sized: str) -> tuple[dict[str, int], Sequence[DirectoryEntry]]:
         """Returns the regular files by name, and all other entries. The value is the size in bytes
@@ -180,17 +184,19 @@ class DirFd:
         with self._opened() as directory:
             return _open_file(name, directory, path)
 
-    def hold(self) -> OpenDirFd:
-        """Opens this directory as it is now; files can be opened in it while the result exists."""
-        return OpenDirFd(self, self._open())
+    def hold(self, parent: OpenDirFd | None = None) -> OpenDirFd:
+        """Opens this directory as it is now; files can be opened in it while the result exists.
+        `parent`: the directory that contains this one, if the caller holds it, which is faster."""
+        if parent is None:
+            return OpenDirFd(self, self._open())
+        try:
+            return OpenDirFd(self, openat.open_directory(self.name, parent.opened))
+        except OSError as error:
+            raise _translated(error, self.path, LogDirError) from None
 
     def read_small(self, name: str, limit: int) -> bytes:
         """Returns the content of `name`. Raises CorruptError if it has more than `limit` bytes."""
-        file = self.open(name)
-        data = file.read(0, limit + 1)
-        if len(data) > limit:
-            raise CorruptError(f"larger than {limit} bytes, the limit for this file", file.path)
-        return data
+        return _read_small(self.open(name), limit)
 
     @contextmanager
     def _opened(self) -> Iterator[OpenedDirectory]:
@@ -218,23 +224,39 @@ class OpenDirFd:
     It remains the same directory if another one gets its name. Closed with its last reference.
     """
 
-    __slots__ = ("_directory", "_opened")
+    __slots__ = ("_directory", "opened")
 
     def __init__(self, directory: DirFd, opened: OpenedDirectory) -> None:
         """Takes ownership of `opened`."""
         self._directory = directory
-        self._opened = opened
+        self.opened = opened
+
+    def path_of(self, name: str) -> str:
+        """Returns a path for messages, as `DirFd.path_of`."""
+        return self._directory.path_of(name)
+
+    def list(self, wants_stat: Callable[[str], bool] | None = None) -> list[DirectoryEntry]:
+        """Returns the entries, as `DirFd.list`."""
+        return _list(self.opened, self._directory.path, wants_stat)
+
+    def stat(self) -> os.stat_result:
+        """Returns the status of this directory, whatever has its name now."""
+        return openat.status_of(self.opened)
 
     def open(self, name: str) -> OpenFile:
         """Opens a file, as `DirFd.open`."""
-        return _open_file(name, self._opened, self._directory.path_of(name))
+        return _open_file(name, self.opened, self._directory.path_of(name))
+
+    def read_small(self, name: str, limit: int) -> bytes:
+        """Returns the content of `name`, as `DirFd.read_small`."""
+        return _read_small(self.open(name), limit)
 
     def is_removed(self) -> bool:
         """Returns whether its name no longer exists or belongs to another directory; False if that
         cannot be determined."""
         try:
             now = self._directory.stat()
-            held = openat.status_of(self._opened)
+            held = self.stat()
         except (SegmentGone, LogDirError):
             return True
         except OSError:
@@ -242,7 +264,7 @@ class OpenDirFd:
         return (held.st_dev, held.st_ino) != (now.st_dev, now.st_ino)
 
     def __del__(self, close: Callable[[OpenedDirectory], None] = openat.close) -> None:
-        close(self._opened)
+        close(self.opened)
 
 
 class OpenFile:
@@ -384,6 +406,24 @@ class NoFile(OpenFile):
 
     def __del__(self, close: Callable[[int], None] = os.close) -> None:
         """Does nothing: there is no descriptor to close."""
+
+
+def _list(
+    directory: OpenedDirectory, path: str, wants_stat: Callable[[str], bool] | None
+) -> list[DirectoryEntry]:
+    try:
+        with os.scandir(directory) as scan:
+            found = [_entry(item, wants_stat) for item in scan]
+    except OSError as error:
+        raise _translated(error, path, LogDirError) from None
+    return [entry for entry in found if entry is not None]
+
+
+def _read_small(file: OpenFile, limit: int) -> bytes:
+    data = file.read(0, limit + 1)
+    if len(data) > limit:
+        raise CorruptError(f"larger than {limit} bytes, the limit for this file", file.path)
+    return data
 
 
 def _entry(

@@ -8,7 +8,7 @@ from os import stat_result
 from typing import Generic, TypeVar
 
 from ..errors import CorruptError, SegmentGone, StorageError, printable
-from .disk import DirFd
+from .disk import DirFd, OpenDirFd
 
 T = TypeVar("T")
 
@@ -28,7 +28,9 @@ def stamp(status: stat_result) -> Stamp | None:
     return status.st_ino, status.st_mtime_ns, status.st_size
 
 
-def read_value(directory: DirFd, name: str, limit: int, parse: Callable[[bytes], T]) -> T:
+def read_value(
+    directory: DirFd | OpenDirFd, name: str, limit: int, parse: Callable[[bytes], T]
+) -> T:
     """Reads and parses a file of at most `limit` bytes. Raises SegmentGone if there is none; adds
     the file's path to a CorruptError of `parse`."""
     data = directory.read_small(name, limit)

@@ -17,6 +17,7 @@ from ..cleaner.preview.latest import LatestRecords
 from ..clock import Clock, SystemClock
 from ..config.kafka import (
     Configs,
+    ReaderConfig,
     Resolved,
     checked_topic_config,
     reader_config,
@@ -35,6 +36,15 @@ from .log_dirs import LogDirs
 CLOSE_REMOVED_SECONDS = 2.0
 
 
+def read_limits(config: ReaderConfig) -> ReadLimits:
+    """Returns the limits that a configuration sets."""
+    return ReadLimits(
+        max_batch_bytes=config.kafkafs_max_batch_bytes,
+        cache_bytes=config.kafkafs_cache_bytes,
+        open_files=config.kafkafs_open_files,
+    )
+
+
 class Engine:
     """Log directories, opened read-only."""
 
@@ -48,13 +58,7 @@ class Engine:
         self.configs = run_configs((configs or {}).items())
         reader = reader_config(self.configs)
         self.log_dirs = LogDirs(paths)
-        self.context = ReadContext(
-            ReadLimits(
-                max_batch_bytes=reader.kafkafs_max_batch_bytes,
-                cache_bytes=reader.kafkafs_cache_bytes,
-                open_files=reader.kafkafs_open_files,
-            )
-        )
+        self.context = ReadContext(read_limits(reader))
         self.latest = LatestRecords(reader.kafkafs_key_cache_bytes)
         self._logs: dict[TopicPartition, tuple[PartitionDir, Log]] = {}
         self._lock = threading.Lock()  # guards _logs

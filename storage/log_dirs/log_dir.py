@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TypeVar
 
 from ..config.topic_file import (
@@ -30,7 +31,7 @@ from ..format.files.checkpoints import (
     parse_partition_metadata,
 )
 from ..format.files.names import PartitionDirName, PartitionState, TopicPartition
-from ..io.disk import DirectoryEntry, DirFd, FileType
+from ..io.disk import DirectoryEntry, DirFd, FileType, OpenDirFd
 from ..io.small_file import SmallFile, Stamp, read_value, stamp
 
 T = TypeVar("T")
@@ -63,14 +64,23 @@ class PartitionDir:
     def path(self) -> str:
         return self.log_dir.directory.path_of(self.name)
 
-    def topic_id(self) -> str:
-        """Returns the id in partition.metadata; "" if there is no such file. Raises CorruptError if
-        it is torn."""
-        name, limit = names.PARTITION_METADATA_FILE, _MAX_PARTITION_METADATA_BYTES
-        try:
-            return read_value(self.directory, name, limit, parse_partition_metadata).topic_id
-        except SegmentGone:
-            return ""
+    def topic_id(self, held: OpenDirFd | None = None) -> str:
+        """Returns the id in partition.metadata; "" if there is no such file. `held`: this
+        directory, if the caller holds it. Raises CorruptError if the file is torn."""
+        return read_topic_id(self.directory if held is None else held)
+
+
+def read_topic_id(directory: DirFd | OpenDirFd) -> str:
+    """Returns `PartitionDir.topic_id` of a partition's directory."""
+    name, limit = names.PARTITION_METADATA_FILE, _MAX_PARTITION_METADATA_BYTES
+    try:
+        return read_value(directory, name, limit, _parse_partition_metadata).topic_id
+    except SegmentGone:
+        return ""
+
+
+# All partitions of a topic have the same content.
+_parse_partition_metadata = lru_cache(maxsize=64)(parse_partition_metadata)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import pickle
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,7 +20,7 @@ from kafkafs.storage.format.records.record_columns import SimpleRecord
 from kafkafs.storage.io.disk import OpenFile
 from tests import answers
 from tests.building import BatchFields, build_batch
-from tests.logs import TopicSettings, write_log_dir, write_partition
+from tests.logs import TopicSettings, walk, write_log_dir, write_partition
 from tests.spark.expected import rows_of_kafka
 
 Corpus = Callable[[str], Path]
@@ -178,11 +180,12 @@ def test_what_retention_took_after_planning(log: Path) -> None:
 
 
 def test_what_retention_takes_while_it_is_read(log: Path) -> None:
-    """The open segment is read to its end; then reading continues at the new log start."""
+    """The open segment is read to its end; then reading continues at the new log start. This is a
+    task for which no view could be planned."""
     read = Read(log)
     (piece,) = read.plan()
     reading = replace(read.reading, fail_on_data_loss=False)
-    batches = reading.records(piece, OFFSETS)
+    batches = reading.records(replace(piece, view=None), OFFSETS)
     first = next(batches)["offset"].to_pylist()
     left = drop_segments(log, 5)
     found = first + [offset for batch in batches for offset in batch["offset"].to_pylist()]
@@ -220,6 +223,78 @@ def test_what_came_after_planning_is_not_read(log: Path) -> None:
         file.write(batch)
     found = pa.Table.from_batches(read.reading.records(piece, OFFSETS))["offset"].to_pylist()
     assert found == list(range(2000))
+
+
+# -- the planned files ----------------------------------------------------------------------------
+
+
+def read_offsets(read: Read, piece: OffsetRange) -> list[int]:
+    batches = pickle.loads(pickle.dumps(read.reading)).records(
+        pickle.loads(pickle.dumps(piece)), OFFSETS
+    )
+    found: list[int] = pa.Table.from_batches(batches, OFFSETS)["offset"].to_pylist()
+    return found
+
+
+def test_a_task_lists_nothing(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read = Read(log, {"maxBytesPerPartition": "30000"})
+    pieces = read.plan()
+    assert len(pieces) > 5
+    monkeypatch.setattr("os.scandir", None)
+    found = [offset for piece in pieces for offset in read_offsets(read, piece)]
+    assert found == list(range(2000))
+
+
+def copy_of(path: Path, data: bytes) -> None:
+    """Replaces a file by another with the same time."""
+    status = path.stat()
+    new = path.with_name("new")
+    new.write_bytes(data)
+    os.utime(new, ns=(status.st_atime_ns, status.st_mtime_ns))
+    new.rename(path)
+
+
+def test_files_that_were_replaced_are_not_read_as_planned(log: Path) -> None:
+    """As a cleaner does it: the new segment lacks records, which are lost without an error."""
+    read = Read(log)
+    (piece,) = read.plan()
+    first, second, *_ = sorted((log / "t-0").glob("*.log"))
+    batches = list(walk(second.read_bytes()))
+    copy_of(second, b"".join(each.data for each in batches[3:]))
+    second.with_suffix(".index").unlink()
+    lost = range(batches[0].base_offset, batches[3].base_offset)
+    expected = [offset for offset in range(2000) if offset not in lost]
+    assert read_offsets(read, piece) == expected
+    copy_of(first, first.read_bytes())  # the same bytes in another file
+    assert read_offsets(read, piece) == expected
+
+
+def test_files_that_were_truncated_are_not_read_as_planned(log: Path) -> None:
+    read = Read(log)
+    (piece,) = read.plan()
+    last = max((log / "t-0").glob("*.log"))
+    *_, batch = walk(last.read_bytes())
+    os.truncate(last, batch.position)
+    with pytest.raises(DataLoss, match=f"the log ends at {batch.base_offset} now"):
+        read_offsets(read, piece)
+
+
+def test_damage_after_planning_is_found(log: Path) -> None:
+    """The planned files are read until the damage, then the log as it is now."""
+    read = Read(log, {"mode": "PERMISSIVE"})
+    (piece,) = read.plan()
+    third = sorted((log / "t-0").glob("*.log"))[2]
+    batch = list(walk(third.read_bytes()))[4]
+    status = third.stat()
+    with third.open("r+b") as file:
+        file.seek(batch.position + batch.size - 1)
+        file.write(b"?")
+    os.utime(third, ns=(status.st_atime_ns, status.st_mtime_ns))
+    found = read_offsets(read, piece)
+    assert sorted(set(range(2000)) - set(found)) == [
+        *range(batch.base_offset, batch.last_offset + 1)
+    ]
+    assert len(found) == 1990
 
 
 # -- how much is read -----------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from kafkafs.storage.format.records.columns import Damage
 from kafkafs.storage.format.records.record_columns import SimpleRecord
 from kafkafs.storage.io.disk import OpenFile
 from kafkafs.storage.log.read.tail import Tail, settled_fault, walk_from_start
+from kafkafs.storage.log.state.snapshots import snapshot_offsets
 from tests.building import BatchFields, build_batch
 from tests.logs import TopicSettings, write_partition
 from tests.reading import UNCOMMITTED, open_log, open_view, scan
@@ -277,7 +278,8 @@ def test_a_walk_goes_over_what_is_new_alone(tmp_path: Path) -> None:
     log = written(tmp_path / "p-0")
     partition = open_log(tmp_path / "p-0")
     view = partition.view()
-    tail = walk_from_start(partition.directory, list(view.segments), LIMIT)
+    snapshots = snapshot_offsets(partition.directory)
+    tail = walk_from_start(partition.directory, snapshots, list(view.segments), LIMIT)
     assert (tail.position, tail.next_offset, tail.counted) == (10 * SIZE, 20, 20)
     assert tail.last is not None
     assert tail.last.base_offset == 18

@@ -20,16 +20,18 @@ from typing import Final
 from kafkafs.storage import (
     MAX_OFFSET,
     META_PROPERTIES_FILE,
-    CorruptError,
     Engine,
+    Isolation,
     LogDirError,
-    PartitionDir,
     Segment,
+    Survey,
     TopicPartition,
     UnknownPartition,
     UnknownTopic,
     View,
+    ViewReference,
     printable,
+    reference_to,
 )
 
 from ..options import EARLIEST, LATEST, OffsetRangeLimit, OptionError, ReadOptions
@@ -64,7 +66,8 @@ class OffsetRange:
 
     `is_last`: the log ended at `end` when this was planned, so damage after its last batch is part
     of the range. `topic_id`: the id in the partition's directory at that time, "" if it had none.
-    Offsets of a topic with another id are not read instead.
+    Offsets of a topic with another id are not read instead. `view`: the files that contained the
+    range at that time, for a task to open without listing any directory; None if it must.
     """
 
     topic: str
@@ -74,6 +77,7 @@ class OffsetRange:
     size: int
     is_last: bool = False
     topic_id: str = ""
+    view: ViewReference | None = field(default=None, compare=False, repr=False)
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}, offsets {self.start} to {self.end - 1}"
@@ -124,11 +128,12 @@ def plan(log_dirs: Sequence[str], options: ReadOptions) -> list[OffsetRange]:
         selected = assigned(engine.topics(), options)
         for limit in (options.starting, options.ending):
             check_named(limit, selected)
-        spans = [
+        survey = Survey(engine)
+        spans = (
             span
             for topic, partition in selected
-            for span in _spans(engine, topic, partition, options)
-        ]
+            for span in _spans(survey, topic, partition, options)
+        )
         return _ranges(spans, options)
     finally:
         engine.close()
@@ -261,9 +266,11 @@ class _Span:
     @classmethod
     def of(cls, view: View, start: int, end: int, topic_id: str) -> _Span:
         segments = [s for s in view.segments.from_offset(start) if s.base_offset < end]
-        skipped = _position_of(segments[0], start)
+        first, last = segments[0], segments[-1]
+        skipped = _position_of(first, start) if start > first.base_offset else 0
         sizes = [segment.size for segment in segments]
-        sizes[-1] = min(sizes[-1], _position_of(segments[-1], end, up=True))
+        if end < (view.end_offset if last.is_active else last.next_base):
+            sizes[-1] = min(sizes[-1], _position_of(last, end, up=True))
         sizes[0] -= skipped
         ends = list(accumulate(max(size, 0) for size in sizes))
         return cls(view, start, end, topic_id, segments, ends, skipped)
@@ -296,28 +303,20 @@ def _position_of(segment: Segment, offset: int, up: bool = False) -> int:
     return index.lookup(offset, segment.size).position
 
 
-def _spans(engine: Engine, topic: str, partition: int, options: ReadOptions) -> Iterator[_Span]:
-    """Yields the span to read of one partition, if there is any."""
+def _spans(survey: Survey, topic: str, partition: int, options: ReadOptions) -> Iterator[_Span]:
+    """Yields the span to read of one partition, if there is any. A topic id that is unreadable
+    counts as none: a batch also reads what is left of a damaged directory."""
     try:
-        # Read the id before the view: tasks reject a topic that is created again in between.
-        topic_id = _topic_id(engine.partition_dir(topic, partition))
-        view = engine.log(topic, partition).view()
+        found = survey.look(topic, partition)
     except (UnknownTopic, UnknownPartition):
         report_loss(f"{topic}-{partition} was just deleted", options.fail_on_data_loss)
         return
+    if found.problem is not None:
+        LOGGER.warning("%s: a re-creation of the topic will not be detected", found.problem)
+    view = found.view
     start, end = (bound(view, limit, options) for limit in (options.starting, options.ending))
     if start < end:
-        yield _Span.of(view, start, end, topic_id)
-
-
-def _topic_id(found: PartitionDir) -> str:
-    """Returns the topic id in a partition's directory; "" if there is none or it is unreadable:
-    a batch also reads what is left of a damaged directory."""
-    try:
-        return found.topic_id()
-    except CorruptError as error:
-        LOGGER.warning("%s: a re-creation of the topic will not be detected", error)
-        return ""
+        yield _Span.of(view, start, end, found.topic_id)
 
 
 def bound(view: View, limit: OffsetRangeLimit, options: ReadOptions) -> int:
@@ -355,16 +354,18 @@ def _offset_for_time(
 def cut(parts: Iterable[tuple[View, int, int, str]], options: ReadOptions) -> list[OffsetRange]:
     """Returns ranges of the requested sizes. Each part is a view, existing offsets [start, end) of
     it, and its partition's topic id."""
-    return _ranges([_Span.of(*part) for part in parts if part[1] < part[2]], options)
+    return _ranges((_Span.of(*part) for part in parts if part[1] < part[2]), options)
 
 
-def _ranges(spans: Sequence[_Span], options: ReadOptions) -> list[OffsetRange]:
+def _ranges(spans: Iterable[_Span], options: ReadOptions) -> list[OffsetRange]:
     """Returns the spans cut to the sizes that the options request."""
     target = options.max_bytes_per_partition
     least = options.min_partitions or 0
     if least:
+        spans = list(spans)  # otherwise each is dropped before the next is made
         target = max(min(target, sum(span.size for span in spans) // least), 1)
-    ranges = [each for span in spans for each in _cut_by_bytes(span, target)]
+    isolation = options.isolation
+    ranges = [each for span in spans for each in _cut_by_bytes(span, target, isolation)]
     ranges = _cut_to_number(ranges, least)
     most = options.max_records_per_partition
     if most is not None:
@@ -372,7 +373,7 @@ def _ranges(spans: Sequence[_Span], options: ReadOptions) -> list[OffsetRange]:
     return ranges
 
 
-def _cut_by_bytes(span: _Span, target: int) -> Iterator[OffsetRange]:
+def _cut_by_bytes(span: _Span, target: int, isolation: Isolation) -> Iterator[OffsetRange]:
     """Yields the span in pieces of about `target` bytes, cut at the offsets of index entries."""
     parts = max(-(-span.size // target), 1)
     cuts = (span.offset_at(span.size * part // parts) for part in range(1, parts))
@@ -388,6 +389,7 @@ def _cut_by_bytes(span: _Span, target: int) -> Iterator[OffsetRange]:
             size=span.size // (len(edges) - 1),
             is_last=high == view.end_offset,
             topic_id=span.topic_id,
+            view=reference_to(view, span.topic_id, low, high, isolation),
         )
 
 

@@ -1,9 +1,10 @@
 """Reads ranges of offsets into Arrow record batches: the work of a Spark task.
 
-Each task opens the log again. It may have changed since the driver planned: it grows, is compacted,
-and loses its oldest segments. Records deleted by retention are data loss, which fails the task or
-is skipped; so are all records of a topic that was deleted and created again. Damaged bytes fail the
-task or are skipped, and `losses` reports them.
+A task opens the files that the driver planned, and verifies that they are the same. If not, it
+opens the log again, which may have changed since: it grows, is compacted, and loses its oldest
+segments. Records deleted by retention are data loss, which fails the task or is skipped; so are all
+records of a topic that was deleted and created again. Damaged bytes fail the task or are skipped,
+and `losses` reports them.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from kafkafs.storage import (
     Damage,
     Engine,
     Isolation,
+    ReferencedViews,
     SegmentGone,
     StorageError,
     UnknownPartition,
@@ -104,10 +106,34 @@ class Reading:
     def parts(self, offset_range: OffsetRange) -> Iterator[Columns | Damage]:
         """Yields the columns and damage in a range. Columns are valid until the next are requested.
 
-        They are read from one view of the log, or from several if segments vanish while they are
-        read, because a cleaner replaces them or retention deletes them.
+        They are read from the files that were planned if these still are as they were; else from
+        one view of the log, or from several if segments vanish while they are read, because a
+        cleaner replaces them or retention deletes them.
         """
         reached = offset_range.start
+        try:
+            for part in self._of_planned_view(offset_range):
+                if isinstance(part, Damage):
+                    break  # the files may have changed: the log as it is now tells
+                reached = _next_offset(part, reached)
+                yield part
+            else:
+                return
+        except SegmentGone:
+            pass
+        yield from self._of_log(offset_range, reached)
+
+    def _of_planned_view(self, offset_range: OffsetRange) -> Iterator[Columns | Damage]:
+        """Yields the parts of a range as planned. Raises SegmentGone if its files are no longer as
+        they were then."""
+        reference, start, end = offset_range.view, offset_range.start, offset_range.end
+        if reference is None:
+            raise SegmentGone(str(offset_range))
+        views = _views(tuple(sorted(self.configs.items())))
+        yield from views.scan(reference, start, end, self.isolation)
+
+    def _of_log(self, offset_range: OffsetRange, reached: int) -> Iterator[Columns | Damage]:
+        """Yields the parts of a range from the offset `reached` on, from the log as it is now."""
         attempts = _ATTEMPTS
         while attempts:
             view = self._view(offset_range)
@@ -172,6 +198,12 @@ class Reading:
 def _engine(log_dirs: tuple[str, ...], configs: tuple[tuple[str, str], ...]) -> Engine:
     """Returns an engine; successive tasks of a process share it and what it has cached."""
     return Engine(log_dirs, dict(configs))
+
+
+@lru_cache(maxsize=1)
+def _views(configs: tuple[tuple[str, str], ...]) -> ReferencedViews:
+    """Returns the opener of planned views, shared as `_engine`."""
+    return ReferencedViews(dict(configs))
 
 
 def combined(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:

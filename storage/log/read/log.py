@@ -7,13 +7,13 @@ longer file. Nothing is locked, opened for writing, or withheld from the broker.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from ...concurrency.fair_lock import FairLock
 from ...errors import CorruptError, SegmentGone, UnknownPartition
 from ...format.layout import MAX_OFFSET
-from ...io.disk import DirFd
+from ...io.disk import DirFd, OpenDirFd
 from ...io.retry import retry_if_gone
 from ...io.small_file import Stamp, stamp
 from ...segment.segment import Segment, SegmentFiles
@@ -29,10 +29,12 @@ _DAMAGE_KEPT = 1000
 
 @dataclass(frozen=True, slots=True)
 class _Listing:
-    """The directory listing taken when the directory had this ``stamp``."""
+    """The directory listing taken when the directory had this ``stamp``. ``snapshots``: their
+    offsets, ascending."""
 
     stamp: Stamp | None
     segments: Segments
+    snapshots: tuple[int, ...]
 
 
 class Log:
@@ -92,16 +94,19 @@ class Log:
         try:
             return self._refresh()
         except SegmentGone:
-            self._listing = None  # a file was removed between listing and opening
+            # A file was removed between listing and opening.
+            self._listing = None
+            self._context.files.drop(self.directory)
             raise
 
     def _refresh(self) -> View:
         start = self._log_start_offset()
-        now = self._stamp()
         listing = self._listing
-        if listing is None or now is None or now != listing.stamp:
+        if listing is None:
+            listing = self._listing = self._list()
+        elif (now := self._stamp()) is None or now != listing.stamp:
             self._context.files.drop(self.directory)
-            listing = self._listing = _Listing(now, Segments(self._list()))
+            listing = self._listing = self._list()
         if not listing.segments:
             return self._empty_view(start)
         status = listing.segments[-1].files.log().stat()
@@ -116,9 +121,10 @@ class Log:
 
     def _view_of(self, listing: _Listing, start: int, size: int, mtime_ns: int) -> View:
         """Returns the view of a listing whose active segment has that size and mtime."""
-        active = replace(listing.segments[-1], size=size, mtime_ns=mtime_ns)
-        segments = listing.segments.with_active(active)
-        self._walk(segments)
+        segments, listed = listing.segments, listing.segments[-1]
+        if (listed.size, listed.mtime_ns) != (size, mtime_ns):
+            segments = segments.with_active(replace(listed, size=size, mtime_ns=mtime_ns))
+        self._walk(segments, listing.snapshots)
         view = self._view
         if view is None or not self._is_current(view, start, segments):
             view = self._view = self._make_view(start, segments)
@@ -143,7 +149,7 @@ class Log:
         except SegmentGone:
             raise UnknownPartition(self.topic, self.partition) from None
 
-    def _walk(self, segments: Segments) -> None:
+    def _walk(self, segments: Segments, snapshots: Sequence[int]) -> None:
         """Advances ``_tail`` to the log's present end, reading only new data."""
         active = segments[-1]
         now = (active.files.identity, active.size, active.mtime_ns)
@@ -153,7 +159,9 @@ class Log:
         limit = self._context.limits.max_batch_bytes
         if tail is None or not tail.continues(segments):
             self._cuts += tail is not None
-            tail = walk_from_start(self.directory, segments, limit)
+            held = self._context.files.get(self.directory, self.directory.hold)
+            assert isinstance(held, OpenDirFd)
+            tail = walk_from_start(held, snapshots, segments, limit)
         else:
             tail = advance(tail, segments, limit)
         self._tail, self._walked = tail, now
@@ -164,11 +172,12 @@ class Log:
         end = tail.next_offset
         start = max(start, segments[0].base_offset)
         last_stable = min([end, *tail.open_transactions.values()])
-        served = replace(segments[-1], size=tail.position)
+        if segments[-1].size != tail.position:
+            segments = segments.with_active(replace(segments[-1], size=tail.position))
         return View(
             topic=self.topic,
             partition=self.partition,
-            segments=segments.with_active(served),
+            segments=segments,
             start_offset=start,
             end_offset=max(end, start),
             last_stable_offset=max(last_stable, start),
@@ -189,29 +198,36 @@ class Log:
             cuts=self._cuts,
         )
 
-    def _list(self) -> tuple[Segment, ...]:
+    def _list(self) -> _Listing:
         try:
-            logs = self._list_logs()
+            listed, logs, snapshots = self._list_files()
         except SegmentGone:
             raise UnknownPartition(self.topic, self.partition) from None
         if any(log.state.value for log in logs):
             logs = drop_covered(logs, self._next_offset)
         known = {} if self._view is None else {s.base_offset: s.files for s in self._view.segments}
         next_bases = [log.base_offset for log in logs[1:]] + [-1] * bool(logs)
-        return tuple(
-            Segment(self._files(log, known), log.size, log.mtime_ns, next_base)
-            for log, next_base in zip(logs, next_bases, strict=True)
+        segments = Segments(
+            tuple(
+                Segment(self._files(log, known), log.size, log.mtime_ns, next_base)
+                for log, next_base in zip(logs, next_bases, strict=True)
+            )
         )
+        return _Listing(listed, segments, snapshots)
 
-    def _list_logs(self) -> list[LogFile]:
+    def _list_files(self) -> tuple[Stamp | None, list[LogFile], tuple[int, ...]]:
         """Lists the directory until no name changes meanwhile: a segment that is being renamed
-        might appear under neither name."""
+        might appear under neither name. Returns the directory's stamp before the last listing, and
+        what `list_logs` returns."""
+        held = self._context.files.get(self.directory, self.directory.hold)
+        assert isinstance(held, OpenDirFd)
         for _ in range(_LISTINGS):
-            before = self.directory.stat().st_mtime_ns
-            logs = list_logs(self.directory, self.report)
-            if self.directory.stat().st_mtime_ns == before:
+            before = held.stat()
+            listed = stamp(before)
+            logs, snapshots = list_logs(held, self.report)
+            if held.stat().st_mtime_ns == before.st_mtime_ns:
                 break
-        return logs
+        return listed, logs, snapshots
 
     def _files(self, log: LogFile, known: dict[int, SegmentFiles]) -> SegmentFiles:
         files = known.get(log.base_offset)

@@ -13,12 +13,14 @@ from typing import Final, overload
 import numpy as np
 
 from ...errors import CorruptError
-from ...format.files.names import FileKind, FileState, parse_segment_file
+from ...format.files.names import FileKind, FileState, SegmentFileName, parse_segment_file
 from ...format.layout import MAX_OFFSET
-from ...io.disk import DirectoryEntry, DirFd
+from ...io.disk import DirectoryEntry, OpenDirFd
 from ...segment.segment import Segment, SegmentFiles
+from ..state.snapshots import offsets_of
 
 _UNKNOWN: Final = MAX_OFFSET
+_INDEXES: Final = (str(FileKind.INDEX), str(FileKind.TIMEINDEX))
 
 
 class RolledTimestamps:
@@ -107,8 +109,11 @@ class LogFile:
     mtime_ns: int
 
 
-def list_logs(directory: DirFd, report: Callable[[CorruptError], object]) -> list[LogFile]:
-    """Lists the ``.log`` files that form the partition now, by ascending base offset.
+def list_logs(
+    directory: OpenDirFd, report: Callable[[CorruptError], object]
+) -> tuple[list[LogFile], tuple[int, ...]]:
+    """Lists the ``.log`` files that form the partition now, by ascending base offset; also returns
+    the offsets of its snapshots, ascending.
 
     An entry with such a name that is not a regular file is reported. If its name is that of a live
     ``.log`` it stays in the list, as a segment with no readable bytes: it is damaged, not missing.
@@ -122,11 +127,15 @@ def list_logs(directory: DirFd, report: Callable[[CorruptError], object]) -> lis
     live: dict[int, LogFile] = {}
     swaps: dict[int, LogFile] = {}
     cleaned: list[int] = []
+    others: list[SegmentFileName | None] = []
     for entry in directory.list(_is_log):
+        if entry.name.endswith(_INDEXES):
+            continue
         name = parse_segment_file(entry.name)
         if name is not None and name.state is FileState.CLEANED and entry.is_file:
             cleaned.append(name.base_offset)  # of any kind: the `.log` is renamed first
         if name is None or name.kind is not FileKind.LOG:
+            others.append(name)
             continue
         if not entry.is_file:
             what = f"a {entry.kind}, not a regular file"
@@ -142,7 +151,8 @@ def list_logs(directory: DirFd, report: Callable[[CorruptError], object]) -> lis
         is_covered = base in live and live[base].size > 0
         if not is_covered and (uncommitted_from is None or base < uncommitted_from):
             live[base] = swap
-    return sorted(live.values(), key=lambda log: log.base_offset)
+    logs = sorted(live.values(), key=lambda log: log.base_offset)
+    return logs, tuple(offsets_of(others))
 
 
 def drop_covered(logs: list[LogFile], next_offset: Callable[[LogFile], int]) -> list[LogFile]:

@@ -16,17 +16,19 @@ from ...format.files.snapshot import parse_producer_snapshot
 from ...format.layout import MAX_OFFSET
 from ...format.records import batch as b
 from ...format.records.batch import BatchHeader, BatchTable
-from ...io.disk import DirFd, NoFile
+from ...io.disk import DirFd, NoFile, OpenDirFd
 from ...segment.extent import Extent, Fault
 from ...segment.salvage import is_intact, read_checksum_error
 from ...segment.segment import Segment
 from ...segment.walk import walk_headers
-from ..state.snapshots import read_snapshot, snapshot_offsets
+from ..state.snapshots import read_snapshot
 from .lookup import extent_from, header_at, position_for
 from .transactions import advance_open_transactions
 
 # Data that looks torn may be in the middle of a broker's write; after this time it is not.
 _SETTLED_NS = 1_000_000_000
+# The headers of a segment of this size are read faster than its index is opened.
+_SMALL_BYTES = 16 << 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,20 +60,32 @@ class Tail:
         return False
 
 
-def walk_from_start(directory: DirFd, segments: Sequence[Segment], max_batch_bytes: int) -> Tail:
-    """Returns the tail of a log that was not read before."""
-    tail = advance(_newest_state(directory, segments, MAX_OFFSET), segments, max_batch_bytes)
+def walk_from_start(
+    directory: DirFd | OpenDirFd,
+    snapshots: Sequence[int],
+    segments: Sequence[Segment],
+    max_batch_bytes: int,
+) -> Tail:
+    """Returns the tail of a log that was not read before. ``snapshots``: the offsets of the
+    snapshots in its directory, ascending."""
+    state = _newest_state(directory, snapshots, segments, MAX_OFFSET)
+    tail = advance(state, segments, max_batch_bytes)
     if tail.counted > tail.next_offset:
         # The snapshot is beyond the log's end: the end was lost, and the snapshot is void.
-        state = _newest_state(directory, segments, tail.next_offset)
+        state = _newest_state(directory, snapshots, segments, tail.next_offset)
         tail = advance(state, segments, max_batch_bytes)
     return tail
 
 
-def _newest_state(directory: DirFd, segments: Sequence[Segment], highest: int) -> Tail:
+def _newest_state(
+    directory: DirFd | OpenDirFd,
+    snapshots: Sequence[int],
+    segments: Sequence[Segment],
+    highest: int,
+) -> Tail:
     """Loads the newest readable snapshot up to ``highest``; else an empty state at the start."""
     start = segments[0].base_offset
-    for offset in reversed(snapshot_offsets(directory)):
+    for offset in reversed(snapshots):
         if offset > highest:
             continue
         if offset < start:
@@ -102,16 +116,25 @@ def _advance_segment(tail: Tail, segment: Segment, max_batch_bytes: int) -> Tail
     if tail.identity == segment.files.identity:
         position, previous = tail.position, tail.next_offset - 1
         return _walk(tail, extent_from(segment, position, max_batch_bytes, previous))
-    position = position_for(segment, tail.counted - 1, max_batch_bytes)
-    entered = replace(
-        tail, identity=segment.files.identity, next_offset=segment.base_offset, last=None
-    )
-    found = _walk(
-        replace(entered, position=position), extent_from(segment, position, max_batch_bytes)
-    )
+    position = 0
+    if segment.size > _SMALL_BYTES:
+        position = position_for(segment, tail.counted - 1, max_batch_bytes)
+    found = _walk_from(tail, segment, position, max_batch_bytes)
     if position and found.last is None:  # the index points to no batch
-        found = _walk(replace(entered, position=0), extent_from(segment, 0, max_batch_bytes))
+        found = _walk_from(tail, segment, 0, max_batch_bytes)
     return found
+
+
+def _walk_from(tail: Tail, segment: Segment, position: int, max_batch_bytes: int) -> Tail:
+    """Returns the tail after all batches of a segment that ``tail`` has not reached before."""
+    entered = Tail(
+        tail.counted,
+        tail.open_transactions,
+        identity=segment.files.identity,
+        position=position,
+        next_offset=segment.base_offset,
+    )
+    return _walk(entered, extent_from(segment, position, max_batch_bytes))
 
 
 def _walk(tail: Tail, extent: Extent) -> Tail:
@@ -119,7 +142,8 @@ def _walk(tail: Tail, extent: Extent) -> Tail:
 
     The last batch's checksum is verified: no later batch confirms it, and it determines the end.
     """
-    tail = replace(tail, fault=None)
+    if tail.fault is not None:
+        tail = replace(tail, fault=None)
     before, latest = tail, BatchTable.empty()
     for part in walk_headers(extent):
         if isinstance(part, Fault):
@@ -143,14 +167,13 @@ def _taken(tail: Tail, table: BatchTable, extent: Extent) -> Tail:
         return tail
     last = table[-1]
     new = table.select(table.column(b.BASE_OFFSET) >= tail.counted)
-    return replace(
-        tail,
+    return Tail(
         counted=max(tail.counted, last.last_offset + 1),
         open_transactions=advance_open_transactions(tail.open_transactions, new, extent),
+        identity=tail.identity,
         position=last.next_position,
         next_offset=last.last_offset + 1,
         last=last,
-        fault=None,
     )
 
 

@@ -178,7 +178,9 @@ class View:
         self, segment: Segment, start: int, end: int, request: ScanRequest
     ) -> Generator[Lines | Columns | Damage]:
         limit = self.context.limits.max_batch_bytes
-        position = lookup.position_for(segment, start, limit)
+        position = 0
+        if start > segment.base_offset:
+            position = lookup.position_for(segment, start, limit)
         transactions = self._transactions(request.isolation)
         reached = segment.base_offset  # offsets below are read, skipped or lost
         faults: list[Fault] = []

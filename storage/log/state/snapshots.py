@@ -11,9 +11,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from ...format.files.names import FileKind, FileState, parse_segment_file, segment_file
+from ...format.files.names import (
+    FileKind,
+    FileState,
+    SegmentFileName,
+    parse_segment_file,
+    segment_file,
+)
 from ...format.files.snapshot import MAX_SNAPSHOT_BYTES
-from ...io.disk import DirFd
+from ...io.disk import DirFd, OpenDirFd
 
 if TYPE_CHECKING:  # readers do not load the code that writes
     from ...io.durable import WritableDirFd, WritableFile
@@ -106,7 +112,12 @@ class SnapshotFiles:
 
 def snapshot_offsets(directory: DirFd) -> list[int]:
     """Returns the offsets of a partition's snapshots, ascending."""
-    names = (parse_segment_file(entry.name) for entry in directory.list())
+    return offsets_of(parse_segment_file(entry.name) for entry in directory.list())
+
+
+def offsets_of(names: Iterable[SegmentFileName | None]) -> list[int]:
+    """Returns the offsets of the snapshots among a directory's names, ascending. None stands for
+    another file."""
     return sorted(
         name.base_offset
         for name in names
@@ -114,6 +125,6 @@ def snapshot_offsets(directory: DirFd) -> list[int]:
     )
 
 
-def read_snapshot(directory: DirFd, offset: int) -> bytes:
+def read_snapshot(directory: DirFd | OpenDirFd, offset: int) -> bytes:
     """Returns the content of a snapshot. Raises SegmentGone if there is none."""
     return directory.read_small(segment_file(offset, FileKind.SNAPSHOT), MAX_SNAPSHOT_BYTES)

@@ -1,0 +1,203 @@
+"""Looks at many partitions once each, to plan how other processes read them.
+
+An engine opens each partition by its path, and keeps it, because it will be used again. For a
+hundred thousand partitions that are only looked at, this would take several times as long, and
+some kilobytes of memory for each.
+
+A planned view is passed to another process by the names of its files, so that nothing is listed
+there. That process verifies what it opens: a file is used only if it still is the one of the view.
+So a log that was compacted, truncated, or deleted and created again meanwhile is never read in its
+place; the caller then opens the log as it is now.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from os import stat_result
+from typing import Final
+
+from ..config.kafka import reader_config, run_configs
+from ..errors import CorruptError, LogDirError, SegmentGone, UnknownPartition
+from ..format.files.names import FileKind, segment_file
+from ..format.records.columns import Columns, Damage
+from ..io.disk import DirFd, OpenDirFd
+from ..log.read.context import ReadContext
+from ..log.read.log import Log
+from ..log.read.segments import LogFile, Segments
+from ..log.read.transactions import Isolation
+from ..log.read.view import View
+from ..log_dirs.engine import Engine, read_limits
+from ..log_dirs.log_dir import read_topic_id
+from ..segment.segment import Segment, SegmentFiles
+
+# With more segments than this, a listing costs less than naming and verifying each.
+_MOST_SEGMENTS: Final = 256
+# Each file is read once.
+_OPEN_FILES: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class SurveyedPartition:
+    """A partition's ``view``, and the ``topic_id`` in the same directory: "" if there is none, or
+    if it cannot be read; ``problem`` says why then."""
+
+    view: View
+    topic_id: str = ""
+    problem: CorruptError | None = None
+
+
+class Survey:
+    """A pass over the partitions that exist now. It holds the log directories open."""
+
+    def __init__(self, engine: Engine) -> None:
+        """Raises LogDirError if a log directory no longer exists."""
+        self._engine = engine
+        self._partitions = engine.log_dirs.partitions()
+        self._held = {each.path: each.directory.hold() for each in engine.log_dirs.dirs}
+        self._starts = {each.path: each.log_start_offsets for each in engine.log_dirs.dirs}
+
+    def look(self, topic: str, partition: int) -> SurveyedPartition:
+        """Returns the present state of a partition. Raises UnknownTopic or UnknownPartition."""
+        key = (topic, partition)
+        found = self._partitions.get(key) or self._engine.partition_dir(topic, partition)
+        path, directory, files = found.log_dir.path, found.directory, self._engine.context.files
+        try:
+            held = directory.hold(self._held[path])
+        except SegmentGone:
+            raise UnknownPartition(topic, partition) from None
+        files.get(directory, lambda: held)  # the log uses it, too
+        start = self._starts[path].get(key, 0)
+        view = Log(directory, topic, partition, lambda: start, self._engine.context).view()
+        try:
+            return SurveyedPartition(view, found.topic_id(held))
+        except CorruptError as error:
+            return SurveyedPartition(view, problem=error)
+
+
+@dataclass(frozen=True, slots=True)
+class ViewReference:
+    """The part of a view that is needed to read a range of its offsets.
+
+    ``directory`` is the partition's in ``log_dir``, and had ``topic_id`` ("" for none). ``files``
+    are consecutive segments, each with the size in bytes that the view shows; ``next_base`` is the
+    base offset of the segment after them, -1 if there is none.
+    """
+
+    log_dir: str
+    directory: str
+    topic: str
+    partition: int
+    topic_id: str
+    start_offset: int
+    end_offset: int
+    last_stable_offset: int
+    files: tuple[LogFile, ...]
+    next_base: int
+
+
+def reference_to(
+    view: View, topic_id: str, start: int, end: int, isolation: Isolation
+) -> ViewReference | None:
+    """Returns a reference for reading offsets [``start``, ``end``) of a view; None if the log must
+    be opened as a whole: it has too many segments, or bytes after its last batch, which may turn
+    out to be damaged."""
+    segments = view.segments.from_offset(start)
+    try:
+        if not segments or segments[-1].files.log().size() != segments[-1].size:
+            return None
+    except SegmentGone:
+        return None
+    next_base = -1
+    if isolation is Isolation.READ_UNCOMMITTED:  # otherwise markers may follow in any segment
+        count = sum(segment.base_offset < end for segment in segments)
+        next_base = segments[count - 1].next_base if count else -1
+        segments = segments[:count]
+    if not 0 < len(segments) <= _MOST_SEGMENTS:
+        return None
+    directory = segments[0].files.directory
+    return ViewReference(
+        directory.parent_path,
+        directory.name,
+        view.topic,
+        view.partition,
+        topic_id,
+        view.start_offset,
+        view.end_offset,
+        view.last_stable_offset,
+        tuple(map(_log_file, segments)),
+        next_base,
+    )
+
+
+def _log_file(segment: Segment) -> LogFile:
+    files = segment.files
+    return LogFile(files.base_offset, files.state, files.identity, segment.size, segment.mtime_ns)
+
+
+class ReferencedViews:
+    """Reads views by reference. The caches are shared, and small: each view is read once."""
+
+    def __init__(self, configs: Mapping[str, str]) -> None:
+        """Raises ConfigError if Kafka would refuse one of the ``configs``."""
+        limits = read_limits(reader_config(run_configs(configs.items())))
+        self._context = ReadContext(replace(limits, open_files=_OPEN_FILES))
+
+    def scan(
+        self, reference: ViewReference, start: int, end: int, isolation: Isolation
+    ) -> Iterator[Columns | Damage]:
+        """Yields what `View.scan` yields for offsets [``start``, ``end``) of the view. Raises
+        SegmentGone as soon as a file is found that is not as it was."""
+        directory = DirFd(reference.log_dir).child(reference.directory)
+        try:
+            held = directory.hold()
+            if read_topic_id(held) != reference.topic_id:
+                raise SegmentGone(directory.path)
+            self._context.files.get(directory, lambda: held)
+            segments = self._segments(reference, directory, held, start, end)
+        except (LogDirError, CorruptError):
+            raise SegmentGone(directory.path) from None
+        view = View(
+            topic=reference.topic,
+            partition=reference.partition,
+            segments=segments,
+            start_offset=reference.start_offset,
+            end_offset=reference.end_offset,
+            last_stable_offset=reference.last_stable_offset,
+            context=self._context,
+        )
+        for number, part in enumerate(view.scan(start, end, isolation)):
+            if number and read_topic_id(directory) not in ("", reference.topic_id):
+                raise SegmentGone(directory.path)  # it was deleted and created again meanwhile
+            yield part
+
+    def _segments(
+        self, reference: ViewReference, directory: DirFd, held: OpenDirFd, start: int, end: int
+    ) -> Segments:
+        files, found = reference.files, []
+        for number, file in enumerate(files):
+            next_base = reference.next_base
+            if number + 1 < len(files):
+                next_base = files[number + 1].base_offset
+            identity = file.inode
+            if file.base_offset < end and not 0 <= next_base <= start:
+                opened = held.open(segment_file(file.base_offset, FileKind.LOG, file.state))
+                if not _is_same(file, opened.stat(), next_base < 0):
+                    raise SegmentGone(opened.path)
+                identity = opened.identity
+                self._context.files.get((identity, str(FileKind.LOG)), lambda log=opened: log)
+            of_segment = SegmentFiles(
+                directory, file.base_offset, identity, self._context.files, file.state
+            )
+            found.append(Segment(of_segment, file.size, file.mtime_ns, next_base))
+        return Segments(found)
+
+
+def _is_same(file: LogFile, now: stat_result, is_active: bool) -> bool:
+    """Whether a file is the one referred to. Device numbers are not compared: a network file system
+    may have another one on each machine. The active segment may have grown."""
+    if now.st_ino != file.inode[1]:
+        return False
+    if is_active:
+        return now.st_size >= file.size
+    return now.st_size == file.size and now.st_mtime_ns == file.mtime_ns
