@@ -62,17 +62,21 @@ def charts(topics: dict[str, Hours]) -> Iterator[str]:
     yield f"{sum(totals.values()):,} records with a timestamp in {len(totals):,} topics"
 
 
+def convert(spark: SparkSession, log_dirs: str, table: str) -> DataFrame:
+    """Writes the table, partitioned by topic and date, and returns it."""
+    records = read_records(spark, log_dirs)
+    records.write.partitionBy("topic", "date").parquet(table)
+    # with the known schema, because an inferred one would make topic `007` a number
+    return spark.read.schema(records.schema).parquet(table)
+
+
 def main() -> None:
     if len(sys.argv) != 3:
         sys.exit("usage: spark-submit pipeline.py LOG_DIRS TABLE")
     log_dirs, table = sys.argv[1:]
     builder = SparkSession.builder.appName("pipeline")
     spark = builder.config("spark.sql.session.timeZone", "UTC").getOrCreate()
-    records = read_records(spark, log_dirs)
-    records.write.partitionBy("topic", "date").parquet(table)
-    # with the known schema, because an inferred one would make topic `007` a number
-    written = spark.read.schema(records.schema).parquet(table)
-    print(*charts(records_per_hour(written)), sep="\n")
+    print(*charts(records_per_hour(convert(spark, log_dirs, table))), sep="\n")
     spark.stop()
 
 

@@ -1,4 +1,4 @@
-"""Runs `examples/pipeline.sh` as a user would: without arguments, and on own directories."""
+"""Runs `examples/pipeline.sh` as a user would, and its program on own directories."""
 
 from __future__ import annotations
 
@@ -14,9 +14,12 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.dataset
 import pytest
+from pyspark.sql import SparkSession
 
+from examples.pipeline import convert
 from tests import answers
 from tests.readme import ROOT
+from tests.spark.cluster import JVM
 from tests.spark.expected import rows_of_kafka
 
 pytestmark = pytest.mark.spark
@@ -26,13 +29,19 @@ Corpus = Callable[[str], Path]
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def run(temporary: Path, *arguments: str) -> str:
-    """Returns its output. Hides the active environment, because the script must find its own."""
+def run(temporary: Path, *arguments: str, **environment: str) -> str:
+    """Returns the script's output. Hides the active environment, because it must find its own."""
     programs = str(ROOT / ".venv" / "bin")
     path = [part for part in os.environ["PATH"].split(os.pathsep) if part != programs]
     with subprocess.Popen(
         [ROOT / "examples" / "pipeline.sh", *arguments],
-        env=os.environ | {"PATH": os.pathsep.join(path), "TMPDIR": str(temporary)},
+        env={
+            **os.environ,
+            "JAVA_TOOL_OPTIONS": JVM,
+            "PATH": os.pathsep.join(path),
+            "TMPDIR": str(temporary),
+            **environment,
+        },
         stdout=subprocess.PIPE,
         text=True,
         start_new_session=True,
@@ -70,10 +79,23 @@ def test_the_charts_count_the_records(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_table_of_ones_own(corpus: Corpus, tmp_path: Path) -> None:
+def test_the_script_passes_own_directories_on(corpus: Corpus, tmp_path: Path) -> None:
+    """Prints the arguments in place of Spark, which `spark-submit` finds in SPARK_HOME."""
+    log_dirs, table = f"{corpus('kafka43-two-dirs')}/dir*", f"{tmp_path}/my table"
+    spark_class = tmp_path / "spark" / "bin" / "spark-class"
+    spark_class.parent.mkdir(parents=True)
+    spark_class.write_text("#!/bin/sh\nprintf 'argument %s\\n' \"$@\"\n")
+    spark_class.chmod(0o755)
+    printed = run(tmp_path, log_dirs, table, SPARK_HOME=str(tmp_path / "spark"))
+    passed = re.findall(r"^argument (.*)$", printed, re.MULTILINE)
+    assert passed[0] == "org.apache.spark.deploy.SparkSubmit"
+    assert passed[-3:] == [str(ROOT / "examples" / "pipeline.py"), log_dirs, table]
+
+
+def test_a_table_of_ones_own(spark: SparkSession, corpus: Corpus, tmp_path: Path) -> None:
     """Log directories are given by a wildcard, and the table's name contains a space."""
     log_dirs, table = f"{corpus('kafka43-two-dirs')}/dir*", tmp_path / "my table"
-    run(tmp_path, log_dirs, str(table))
+    convert(spark, log_dirs, str(table))
     columns = {"topic": pa.string(), "date": pa.string()}
     hive = pa.dataset.partitioning(pa.schema(columns.items()), flavor="hive")
     found = pa.dataset.dataset(table, format="parquet", partitioning=hive).to_table()
