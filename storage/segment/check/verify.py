@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from ...concurrency.read_ahead import read_ahead
 from ...errors import CorruptError
 from ...format.files.names import FileKind, segment_file
 from ...format.layout import MAX_INT32, MAX_OFFSET, TIMESTAMP_TYPE_MASK
@@ -79,7 +80,7 @@ class SegmentCheck:
         # already, so the log up to this end has everything that they point to.
         end = file.size()
         extent = Extent(file, facts.base_offset, 0, end, limit_bytes, -1, limit)
-        for part in read_runs(extent):
+        for part in read_ahead(read_runs(extent, stay_valid=True)):
             if isinstance(part, BatchRun):
                 self._run = part
                 self._check_records(part)

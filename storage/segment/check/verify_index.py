@@ -136,7 +136,8 @@ class OffsetIndexCheck:
         self._is_closed = is_closed
         self._next = 0  # entries before it have been checked
         self._pointing = -1  # the last of them that points to a batch
-        self._endless: list[int] = []  # entries that point to a batch, their offset not seen yet
+        # Entries that point to a batch, and whose offset was not seen yet.
+        self._endless: Int64s = np.empty(0, dtype=np.int64)
 
     def batches(self, table: BatchTable) -> None:
         """Checks entries against the next batches."""
@@ -144,49 +145,50 @@ class OffsetIndexCheck:
         end = int(starts[-1] + table.rows[-1, b.SIZE])
         self._skip(int(starts[0]), "no batch begins there")
         last = int(np.searchsorted(self._positions, end))
-        rows = np.searchsorted(starts, self._positions[self._next : last], side="right") - 1
-        bases = table.column(b.BASE_OFFSET)[rows].tolist()
-        points = (starts[rows] == self._positions[self._next : last]).tolist()
-        for entry, base, is_start in zip(range(self._next, last), bases, points, strict=True):
-            if is_start:
-                self._check(entry, base)
-            else:
-                self._entries.wrong(entry, "no batch begins there")
-        self._next = last
+        entries = np.arange(self._next, max(last, self._next))
+        rows = np.searchsorted(starts, self._positions[entries], side="right") - 1
+        points = starts[rows] == self._positions[entries]
+        for entry in entries[~points].tolist():
+            self._entries.wrong(entry, "no batch begins there")
+        self._check_offsets(entries[points], table.column(b.BASE_OFFSET)[rows[points]])
+        self._next = max(last, self._next)
         self._check_ends(table)
+
+    def _check_offsets(self, entries: Int64s, bases: Int64s) -> None:
+        """Checks entries that point to batches with these base offsets: their own must be at least
+        that, and less than the base offset of the next."""
+        if not len(entries):
+            return
+        offsets = self._offsets[entries]
+        is_right = offsets >= bases
+        self._entries.right(entries[is_right])
+        for number in np.flatnonzero(~is_right).tolist():
+            what = f"the batch there begins at offset {bases[number]}"
+            self._entries.wrong(int(entries[number]), what)
+        before = np.concatenate(([self._pointing], np.where(is_right, entries, -1)[:-1]))
+        is_late = (before >= 0) & (self._offsets[before] >= bases)
+        for number in np.flatnonzero(is_late).tolist():
+            what = f"the batch of a later entry begins at offset {bases[number]} already"
+            self._entries.wrong(int(before[number]), what)
+        self._pointing = int(entries[-1]) if is_right[-1] else -1
+        self._endless = np.concatenate((self._endless, entries[is_right]))
 
     def _check_ends(self, table: BatchTable) -> None:
         """Checks that the offsets of entries that point to a batch are last offsets of batches."""
-        last_offsets = table.column(b.LAST_OFFSET)
-        rows = np.searchsorted(last_offsets, self._offsets[self._endless]).tolist()
-        later = []
-        for entry, row in zip(self._endless, rows, strict=True):
-            if row == len(table):
-                later.append(entry)
-                continue
-            offset, header = int(self._offsets[entry]), table[row]
-            offsets = header.last_offset - header.base_offset + 1
-            if header.last_offset != offset and header.record_count == offsets:
-                held = f"the batch there has {header.base_offset} to {header.last_offset}"
-                self._entries.wrong(entry, f"no batch ends at that offset, {held}")
-        self._endless = later
-
-    def _check(self, entry: int, base: int) -> None:
-        """Checks an entry that points to a batch with base offset `base`."""
-        if self._pointing >= 0 and int(self._offsets[self._pointing]) >= base:
-            what = f"the batch of a later entry begins at offset {base} already"
-            self._entries.wrong(self._pointing, what)
-        self._pointing = -1
-        if int(self._offsets[entry]) < base:
-            self._entries.wrong(entry, f"the batch there begins at offset {base}")
-        else:
-            self._entries.right(slice(entry, entry + 1))
-            self._pointing = entry
-            self._endless.append(entry)
+        last_offsets, bases = table.column(b.LAST_OFFSET), table.column(b.BASE_OFFSET)
+        rows = np.searchsorted(last_offsets, self._offsets[self._endless])
+        is_there = rows < len(table)
+        entries, rows = self._endless[is_there], rows[is_there]
+        is_whole = table.column(b.RECORD_COUNT)[rows] == last_offsets[rows] - bases[rows] + 1
+        is_wrong = is_whole & (last_offsets[rows] != self._offsets[entries])
+        for entry, row in zip(entries[is_wrong].tolist(), rows[is_wrong].tolist(), strict=True):
+            held = f"the batch there has {bases[row]} to {last_offsets[row]}"
+            self._entries.wrong(entry, f"no batch ends at that offset, {held}")
+        self._endless = self._endless[~is_there]
 
     def lost(self, resume: int) -> None:
         """Skips the entries for a part of the log that is unreadable, up to position `resume`."""
-        self._endless = []
+        self._endless = self._endless[:0]
         self._next = max(self._next, int(np.searchsorted(self._positions, resume)))
 
     def finish(self, next_offset: int) -> list[Finding]:
