@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import argparse
+import os
 import shutil
 import sys
-from collections.abc import Callable, Sequence
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 from tests.bench import (
     appending,
+    commands,
     compacting,
     data,
     decoding,
     lookups,
     machine,
     opening,
+    race,
     records,
     recovering,
     removing,
@@ -26,8 +31,8 @@ from tests.bench import (
     writing,
 )
 from tests.bench.plan import Plan
-from tests.bench.race import Outcome, Outcomes, as_json
-from tests.bench.table import markdown, plain
+from tests.bench.race import Failed, Outcomes
+from tests.bench.table import JsonLines, Markdown, Plain, Row
 
 ROWS: dict[int, Sequence[Callable[[Plan], Outcomes]]] = {
     1: [decoding.uncompressed],
@@ -52,6 +57,12 @@ ROWS: dict[int, Sequence[Callable[[Plan], Outcomes]]] = {
     20: [writing.read_beside_writers],
     21: [removing.oldest],
     22: [writing.key_values],
+    23: [commands.dumps],
+    24: [commands.verification],
+    25: [commands.starts],
+    26: [commands.partitions],
+    27: [commands.first_byte],
+    28: [commands.memory],
     31: [scanning.batch],
     32: [scanning.by_time],
     33: [scanning.against_kafka],
@@ -80,20 +91,43 @@ def main() -> int:
         mapped=options.mapped,
         removed=options.removed,
     )
-    facts = machine.describe()
-    outcomes: list[Outcome] = []
-    try:
-        for measure in (measure for row in options.rows for measure in ROWS[row]):
-            for outcome in measure(plan):
-                print(f"row {outcome.row}: {outcome.work}: {outcome.ours}", file=sys.stderr)
-                outcomes.append(outcome)
-    finally:  # print what was measured even if a later row fails
-        show = as_json if options.json else markdown if options.markdown else plain
-        text = show(outcomes, facts)
-        print(text)
+    if options.trial:
+        race.make_trials()
+    # PySpark would start its workers with whatever `python3` the PATH has.
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    with ExitStack() as opened:
+        outputs = [sys.stdout]
         if options.output:
-            options.output.write_text(text + "\n")
-    return int(any(outcome.passed is False for outcome in outcomes))
+            outputs.append(opened.enter_context(options.output.open("w")))
+
+        def write(text: str) -> None:
+            for output in outputs:
+                output.write(text)
+                output.flush()
+
+        table = (JsonLines if options.json else Markdown if options.markdown else Plain)(write)
+        table.begin(machine.describe())
+        rows = []
+        for row in _measured(plan, options.rows):
+            table.add(row)
+            rows.append(row)
+        table.end()
+    if any(isinstance(row, Failed) for row in rows):
+        return 2
+    return int(any(row.passed is False for row in rows if not isinstance(row, Failed)))
+
+
+def _measured(plan: Plan, rows: Sequence[int]) -> Iterator[Row]:
+    """Yields the outcomes of the rows with these numbers. One that fails leaves a row, and a
+    traceback on stderr."""
+    for number, measure in ((row, measure) for row in rows for measure in ROWS[row]):
+        try:
+            yield from measure(plan)
+        except (Exception, SystemExit) as error:  # noqa: BLE001  reported, and the next goes on
+            traceback.print_exc()
+            reason = str(error).strip().partition("\n")[0]
+            work = f"{measure.__module__.rpartition('.')[2]}.{measure.__name__}"
+            yield Failed(number, work, f"{type(error).__name__}: {reason}")
 
 
 def _rows(text: str) -> list[int]:
@@ -111,7 +145,8 @@ def _parser() -> argparse.ArgumentParser:
     plan = Plan()
     parser = argparse.ArgumentParser(
         prog="tests/bench/run.sh",
-        description="Measures kafkafs against its peers. Exits with 1 if a target is missed.",
+        description="Measures kafkafs against its peers. Exits with 1 if a target is missed, with "
+        "2 if a row failed.",
     )
     add = parser.add_argument
     add("--rows", type=_rows, default=list(ROWS), metavar="LIST", help="such as 1,3-5 (all)")
@@ -133,9 +168,11 @@ def _parser() -> argparse.ArgumentParser:
         default = getattr(plan, name)
         add(f"--{name}", type=int, default=default, metavar="N", help=f"{text} ({default:,})")
     form = parser.add_mutually_exclusive_group()
-    form.add_argument("--json", action="store_true", help="print JSON")
+    form.add_argument("--json", action="store_true", help="print a JSON object for each row")
     form.add_argument("--markdown", action="store_true", help="print a Markdown table")
     add("--output", type=Path, metavar="FILE", help="also write the output to FILE")
+    trial = "neither warm up nor wait for the machine to come to rest: the figures mean nothing"
+    add("--trial", action="store_true", help=trial)
     add("--clean", action="store_true", help="remove the generated logs and exit")
     return parser
 

@@ -29,7 +29,7 @@ from kafkafs.storage.format.records.columns import KEY_START, VALUE_START
 from kafkafs.storage.log_dirs.engine import Engine
 from kafkafs.storage.log_manager import LogManager
 from tests.bench import mounts
-from tests.bench.data import KEYED_SEGMENT_BYTES, TOPIC, cache, keyed_log, rolled_logs
+from tests.bench.data import TOPIC, cache, keyed_log, keyed_segment_bytes, rolled_logs
 from tests.bench.machine import last_core
 from tests.bench.plan import Plan
 from tests.bench.race import (
@@ -68,11 +68,12 @@ def compressed(plan: Plan) -> Outcomes:
 def preview(plan: Plan) -> Outcomes:
     """Row 17: the preview, by a new mount each time, which has nothing cached."""
     source = keyed_log(plan.compacted, plan.keys, Codec.NONE)
+    segment_bytes = keyed_segment_bytes(plan.compacted, Codec.NONE)
     with scratch_directory() as scratch:
         seconds = race(
             {
                 "ours": Call(lambda: _cat_compacted(scratch, source)),
-                "pass": Call(lambda: _compact(linked(scratch / "ours", source), Codec.NONE)),
+                "pass": Call(lambda: _compact(linked(scratch / "ours", source), segment_bytes)),
             },
             plan.repetitions,
         )
@@ -97,11 +98,12 @@ def offset_map(plan: Plan) -> Outcomes:
 
 def _against_kafka(row: int, codec: Codec, target: float, plan: Plan) -> Outcome:
     source = keyed_log(plan.compacted, plan.keys, codec)
+    segment_bytes = keyed_segment_bytes(plan.compacted, codec)
     left: dict[str, str] = {}
 
     def ours() -> float:
         log_dir = linked(scratch / "ours", source)
-        taken = _compact(log_dir, codec)
+        taken = _compact(log_dir, segment_bytes)
         left["ours"] = _retained(log_dir, TOPIC, codec)
         return taken
 
@@ -114,7 +116,7 @@ def _against_kafka(row: int, codec: Codec, target: float, plan: Plan) -> Outcome
     with scratch_directory() as scratch:
         names = [f"turn-{number}" for number in range(WARM_UPS + plan.repetitions)]
         topics = iter(names)
-        with _holding(scratch / "broker", source, names, codec) as (broker, client):
+        with _holding(scratch / "broker", source, names, segment_bytes) as (broker, client):
             seconds = race({"ours": Call(ours), _PEER: Call(theirs)}, plan.repetitions)
     if left["ours"] != left[_PEER]:
         raise AssertionError("kafkafs and Kafka retained different records")
@@ -160,11 +162,11 @@ def _dirty_bytes(source: Path) -> int:
     return sum(path.stat().st_size for path in rolled_logs(source / f"{TOPIC}-0"))
 
 
-def _compact(log_dir: Path, codec: Codec) -> float:
+def _compact(log_dir: Path, segment_bytes: int) -> float:
     """Makes one pass over the whole log. Returns the seconds."""
     settings = {
         "cleanup.policy": "compact",
-        "segment.bytes": str(KEYED_SEGMENT_BYTES[codec]),
+        "segment.bytes": str(segment_bytes),
         "log.cleaner.dedupe.buffer.size": _MAP_BYTES,
     }
     dirty = _dirty_bytes(log_dir)
@@ -201,7 +203,7 @@ def _retained(log_dir: Path, topic: str, codec: Codec) -> str:
 
 @contextmanager
 def _holding(
-    scratch: Path, source: Path, topics: list[str], codec: Codec
+    scratch: Path, source: Path, topics: list[str], segment_bytes: int
 ) -> Iterator[tuple[Broker, Driver]]:
     """Runs a broker that has the log once for each topic, and does not clean them yet."""
     properties = {"log.cleaner.dedupe.buffer.size": _MAP_BYTES}
@@ -213,7 +215,7 @@ def _holding(
             configs = {
                 "cleanup.policy": "compact",
                 RATIO: HELD,
-                "segment.bytes": str(KEYED_SEGMENT_BYTES[codec]),
+                "segment.bytes": str(segment_bytes),
             }
             client.create_topic(topic, configs=configs)
         client.close()

@@ -44,8 +44,12 @@ BATCH_RECORDS = {
 }
 #: Bytes of a record's key in the logs to compact; its value is the rest of VALUE_BYTES.
 KEY_BYTES = 16
-#: Segment sizes of these logs. The last segment is active and stays as it is.
-KEYED_SEGMENT_BYTES = {Codec.NONE: 256 << 20, Codec.LZ4: 128 << 20, Codec.ZSTD: 64 << 20}
+# Segment sizes of these logs if they have _MANY_KEYED records. The last segment is active and stays
+# as it is.
+_KEYED_SEGMENT_BYTES = {Codec.NONE: 256 << 20, Codec.LZ4: 128 << 20, Codec.ZSTD: 64 << 20}
+_MANY_KEYED = 8_000_000
+# The least that a topic may have.
+_LEAST_SEGMENT_BYTES = 1 << 20
 #: Segment size of those to compact in many processes.
 PART_SEGMENT_BYTES = 32 << 20
 #: Timestamp of the first record in ms, and the number of records per millisecond.
@@ -115,13 +119,24 @@ def plain_log(records: int, codec: Codec = Codec.NONE) -> Path:
 def keyed_log(records: int, keys: int, codec: Codec) -> Path:
     """Returns the same with records that each have one of `keys` keys at random."""
     name = f"keyed-{codec.kafka_name}-{records}-{keys}"
-    return kept(name, lambda to: _write_keyed(to, records, keys, codec, KEYED_SEGMENT_BYTES[codec]))
+    size = keyed_segment_bytes(records, codec)
+    return kept(name, lambda to: _write_keyed(to, records, keys, codec, size))
+
+
+def keyed_segment_bytes(records: int, codec: Codec) -> int:
+    """Returns the size of the segments of a `keyed_log`: smaller logs have smaller ones."""
+    return _shrunk(_KEYED_SEGMENT_BYTES[codec], records)
+
+
+def _shrunk(size: int, records: int) -> int:
+    return max(_LEAST_SEGMENT_BYTES, min(size, size * records // _MANY_KEYED))
 
 
 def keyed_topic(records: int, keys: int, partitions: int) -> Path:
     """Returns the same, uncompressed, with records and keys spread over `partitions` partitions, in
-    segments of PART_SEGMENT_BYTES."""
-    of_each = records // partitions, keys // partitions, Codec.NONE, PART_SEGMENT_BYTES, partitions
+    segments of PART_SEGMENT_BYTES if they are many."""
+    size = _shrunk(PART_SEGMENT_BYTES, records)
+    of_each = records // partitions, keys // partitions, Codec.NONE, size, partitions
     return kept(f"keyed-{partitions}x-{records}-{keys}", lambda to: _write_keyed(to, *of_each))
 
 

@@ -6,6 +6,7 @@ import importlib.metadata
 import os
 import platform
 import re
+import shutil
 import subprocess
 import tempfile
 import time
@@ -45,8 +46,15 @@ def describe() -> dict[str, str]:
         "java": _first_line("java", "-version"),
         "kafka": KAFKA_VERSION,
         "kcat": _first_line("kcat", "-V"),
-        **{name: importlib.metadata.version(name) for name in _PACKAGES},
+        **{name: _version(name) for name in _PACKAGES},
     }
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "missing"
 
 
 def last_core() -> int:
@@ -93,6 +101,8 @@ def _cpu() -> str:
 
 def _first_line(*command: str) -> str:
     """Returns the line that contains the version; programs print it to either stream."""
+    if shutil.which(command[0]) is None:
+        return "missing"
     done = subprocess.run(
         command, check=False, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     )

@@ -7,7 +7,6 @@ so that no contender pays for work left over from the one before.
 
 from __future__ import annotations
 
-import json
 import statistics
 import subprocess
 import sys
@@ -23,6 +22,14 @@ from tests.bench.machine import settle
 
 #: Rounds that do not count: they fill the page cache and let JITs compile.
 WARM_UPS = 2
+
+_is_trial = False
+
+
+def make_trials() -> None:
+    """Makes races start each turn at once and without WARM_UPS: their figures are not needed."""
+    global _is_trial
+    _is_trial = True
 
 
 class Contender(Protocol):
@@ -112,11 +119,13 @@ def race(contenders: Mapping[str, Contender], repetitions: int) -> dict[str, flo
         for contender in contenders.values():
             if isinstance(contender, AbstractContextManager):
                 stack.enter_context(contender)
-        for turn in range(WARM_UPS + repetitions):
+        warm_ups = 0 if _is_trial else WARM_UPS
+        for turn in range(warm_ups + repetitions):
             for name, contender in contenders.items():
-                settle(cache())
+                if not _is_trial:
+                    settle(cache())
                 taken = contender.measure()
-                if turn >= WARM_UPS:
+                if turn >= warm_ups:
                     seconds[name].append(taken)
     return {name: statistics.median(taken) for name, taken in seconds.items()}
 
@@ -176,6 +185,18 @@ class Outcome:
         }
 
 
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A line of the table for work that could not be measured, and the reason."""
+
+    row: int
+    work: str
+    note: str
+
+    def as_dict(self) -> dict[str, object]:
+        return {"row": self.row, "work": self.work, "failed": self.note}
+
+
 Outcomes = Iterator[Outcome]
 
 
@@ -197,9 +218,3 @@ def versus(
         row, work, Figure(ours, unit), peer, Figure(theirs, unit), seconds[1] / seconds[0], target,
         note=note,
     )  # fmt: skip
-
-
-def as_json(outcomes: Sequence[Outcome], machine: Mapping[str, str]) -> str:
-    return json.dumps(
-        {"machine": dict(machine), "rows": [outcome.as_dict() for outcome in outcomes]}, indent=1
-    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 import kafkafs.spark
@@ -23,6 +24,7 @@ _CONFIGURATION = {
 def spark_session(jars: str = "") -> Iterator[SparkSession]:
     """Yields a session that knows the format "kafkafs" and has these jars (comma-separated
     paths)."""
+    _end_jvm()
     builder = SparkSession.builder.master("local[2]").appName("kafkafs")
     for name, value in _CONFIGURATION.items():
         builder = builder.config(name, value)
@@ -32,3 +34,14 @@ def spark_session(jars: str = "") -> Iterator[SparkSession]:
         yield spark
     finally:
         spark.stop()
+
+
+def _end_jvm() -> None:
+    """Ends the JVM of an earlier session, which would go on with the jars that it was started
+    with."""
+    gateway = SparkContext._gateway
+    if gateway is not None:
+        gateway.shutdown()
+        gateway.proc.stdin.close()  # it ends with its standard input
+        gateway.proc.wait()
+        SparkContext._gateway = SparkContext._jvm = None

@@ -1,47 +1,90 @@
-"""Formats outcomes as text."""
+"""Writes outcomes as text, each as soon as it is measured: what follows may fail or be killed."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
 
-from tests.bench.race import Outcome
+from tests.bench.race import Failed, Outcome
+
+Row = Outcome | Failed
 
 _TITLES = ("row", "work", "ours", "peer", "theirs", "ratio", "target", "")
+# The least widths of a plain table's columns: those of the usual cells.
+_WIDTHS = (3, 52, 16, 36, 16, 6, 14, 0)
 
 
-def plain(outcomes: Sequence[Outcome], machine: Mapping[str, str]) -> str:
-    """Returns aligned columns, with the facts of the machine above and the notes below."""
-    lines = [_TITLES, *(_cells(outcome) for outcome in outcomes)]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    table = [
-        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
-        for line in lines
-    ]
-    facts = [f"{name}: {fact}" for name, fact in machine.items()]
-    return "\n".join([*facts, "", *table, *_notes(outcomes, "  ")])
+class Table:
+    """A table in one form. `write` gets text, whole lines at a time."""
+
+    def __init__(self, write: Callable[[str], object]) -> None:
+        self._write = write
+        self._notes: list[str] = []
+
+    def begin(self, machine: Mapping[str, str]) -> None:
+        """Writes the facts of the machine and the titles."""
+        raise NotImplementedError
+
+    def add(self, row: Row) -> None:
+        """Writes a row."""
+        raise NotImplementedError
+
+    def end(self) -> None:
+        """Writes the notes about the rows, if they are not with these."""
+        if self._notes:
+            self._write("".join(f"{note}\n" for note in ["", *self._notes]))
 
 
-def markdown(outcomes: Sequence[Outcome], machine: Mapping[str, str]) -> str:
-    lines = [_TITLES, ["---"] * len(_TITLES), *(_cells(outcome) for outcome in outcomes)]
-    table = [f"| {' | '.join(line)} |" for line in lines]
-    facts = ", ".join(f"{name} {fact}" for name, fact in machine.items())
-    return "\n".join([f"Measured on: {facts}.", "", *table, *_notes(outcomes, "- ")])
+class Plain(Table):
+    """Columns of fixed widths, which longer cells exceed."""
+
+    def begin(self, machine: Mapping[str, str]) -> None:
+        facts = "".join(f"{name}: {fact}\n" for name, fact in machine.items())
+        self._write(f"{facts}\n{_line(_TITLES)}")
+
+    def add(self, row: Row) -> None:
+        self._write(_line(_cells(row)))
+        if row.note:
+            self._notes.append(f"  {row.work}: {row.note}")
 
 
-def _cells(outcome: Outcome) -> Sequence[str]:
-    verdict = {True: "pass", False: "MISSED", None: ""}[outcome.passed]
+class Markdown(Table):
+    def begin(self, machine: Mapping[str, str]) -> None:
+        facts = ", ".join(f"{name} {fact}" for name, fact in machine.items())
+        titles = f"| {' | '.join(_TITLES)} |\n| {' | '.join(['---'] * len(_TITLES))} |\n"
+        self._write(f"Measured on: {facts}.\n\n{titles}")
+
+    def add(self, row: Row) -> None:
+        self._write(f"| {' | '.join(_cells(row))} |\n")
+        if row.note:
+            self._notes.append(f"- {row.work}: {row.note}")
+
+
+class JsonLines(Table):
+    """An object for the machine, then one for each row."""
+
+    def begin(self, machine: Mapping[str, str]) -> None:
+        self._write(json.dumps({"machine": dict(machine)}) + "\n")
+
+    def add(self, row: Row) -> None:
+        self._write(json.dumps(row.as_dict()) + "\n")
+
+
+def _line(cells: Sequence[str]) -> str:
+    padded = (cell.ljust(width) for cell, width in zip(cells, _WIDTHS, strict=True))
+    return "  ".join(padded).rstrip() + "\n"
+
+
+def _cells(row: Row) -> Sequence[str]:
+    if isinstance(row, Failed):
+        return (str(row.row), row.work, "FAILED", "", "", "", "", "")
     return (
-        str(outcome.row),
-        outcome.work,
-        str(outcome.ours),
-        outcome.peer,
-        "" if outcome.theirs is None else str(outcome.theirs),
-        "" if outcome.ratio is None else f"{outcome.ratio:.2f}",
-        outcome.demanded,
-        verdict,
+        str(row.row),
+        row.work,
+        str(row.ours),
+        row.peer,
+        "" if row.theirs is None else str(row.theirs),
+        "" if row.ratio is None else f"{row.ratio:.2f}",
+        row.demanded,
+        {True: "pass", False: "MISSED", None: ""}[row.passed],
     )
-
-
-def _notes(outcomes: Sequence[Outcome], mark: str) -> list[str]:
-    notes = [f"{mark}{o.work}: {o.note}" for o in outcomes if o.note]
-    return ["", *notes] if notes else []
