@@ -121,10 +121,11 @@ class IngestTarget:
     def append(self, batch: ValidationResult) -> None:
         """Appends a batch, for which space was reserved, durably. Raises LogDirOffline as `swap_in`
         does."""
-        local, fill = self._log.local, self._fill()
-        fill.add(load_of(batch.table, AppendOrigin.CLIENT).whole)
+        local = self._log.local
         with self._guard():
             try:
+                fill = self._fill()
+                fill.add(load_of(batch.table, AppendOrigin.CLIENT).whole)
                 table = move(batch.table, local.active.size)
                 end = batch.last_offset + 1
                 local.append([batch.data], table, fill.first_timestamp, (), end)
