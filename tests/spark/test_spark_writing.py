@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
 from glob import glob
@@ -41,6 +42,8 @@ from tests.waiting import wait_until
 pytestmark = pytest.mark.spark
 
 ROOT = Path(__file__).parents[2]
+#: Where fsync costs nothing; None if it cannot be used.
+MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 HEADERS = "array(named_struct('key', 'h', 'value', cast('x' as binary)))"
 
 
@@ -278,6 +281,7 @@ def test_a_repeated_epoch_of_a_stream_is_written_once(
     run()
     assert Counter(Counter(values(log_dir, "copy")).values()) == {1: 600}
     assert '"epoch":1' in (log_dir / COMMIT_FILE).read_text()
+    assert [len(list(log_dir.glob(f"copy-{number}/*.log"))) for number in range(2)] == [1, 1]
 
 
 @pytest.mark.timeout(900)
@@ -407,9 +411,17 @@ def test_rows_are_grouped_by_their_numbers(numbers: list[int]) -> None:
     assert found == wanted
 
 
-@pytest.mark.usefixtures("nothing_staged")
-def test_small_batches_of_a_stream_continue_the_active_segment(log_dir: Path) -> None:
+def test_small_batches_of_a_stream_continue_the_active_segment() -> None:
     """101 batches, each staged by two tasks, as Spark calls them; every tenth is repeated."""
+    with tempfile.TemporaryDirectory(dir=MEMORY) as path:
+        log_dir = Path(path) / "logs"
+        with LogManager(str(log_dir)) as engine:
+            engine.create_topic("t", 3, {"internal.segment.bytes": "20000"})
+        check_small_batches(log_dir)
+        assert not Path(staging_path(str(log_dir))).exists()
+
+
+def check_small_batches(log_dir: Path) -> None:
     schema = pa.schema([("key", pa.binary()), ("value", pa.binary()), ("partition", pa.int32())])
     expected: dict[int, list[bytes]] = {number: [] for number in range(3)}
     for batch in range(101):
