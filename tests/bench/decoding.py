@@ -50,9 +50,14 @@ def compressed(plan: Plan) -> Outcomes:
             {
                 "ours": python_task("decode", log, core=core),
                 "bare": python_task("bare", name, log, core=core),
+                "java": Worker(_record_iterator(log, core), _JAVA_WARM_UPS),
             },
             plan.repetitions,
         )
+        yield versus(
+            2, f"decode, {name}, one core", (seconds["ours"], seconds["java"]),
+            "Kafka's Java record iterator", 1.3, amount=plan.records / 1e6, unit="M rec/s",
+        )  # fmt: skip
         yield versus(
             2, f"decode, {name}, one core", (seconds["ours"], seconds["bare"]),
             "decompression alone", 0.8, amount=plan.records / 1e6, unit="M rec/s",

@@ -12,6 +12,7 @@ import sys
 import time
 import zlib
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -60,6 +61,63 @@ def arrow(log_dir: str) -> Task:
         rows = sum(batch.num_rows for batch in partition.scan())
         taken = time.perf_counter() - started
         assert rows == partition.end_offset
+        return taken
+
+    return work
+
+
+def verify(log_dir: str) -> Task:
+    """Verifies the log directory."""
+    from kafkafs.storage import Engine, Finding, Verify
+    from kafkafs.storage import verify as findings
+
+    engine = Engine(log_dir)
+
+    def work() -> float:
+        started = time.perf_counter()
+        found = list(findings(engine, Verify(None)))
+        taken = time.perf_counter() - started
+        assert not any(isinstance(row, Finding) for row in found)
+        return taken
+
+    return work
+
+
+def checksum(log_dir: str) -> Task:
+    """Computes the CRC-32C of the partition's files, as they are read."""
+    from kafkafs.storage.format.checksum import crc32c
+
+    files = _log_files(log_dir)
+    buffer = memoryview(bytearray(_CHUNK_BYTES))
+
+    def work() -> float:
+        started = time.perf_counter()
+        for path in files:
+            value = 0
+            with path.open("rb", buffering=0) as file:
+                while size := file.readinto(buffer):
+                    value = crc32c(buffer[:size], value)
+        return time.perf_counter() - started
+
+    return work
+
+
+def scan_partitions(log_dir: str, threads: str) -> Task:
+    """Scans all partitions to Arrow, `threads` at a time."""
+    import kafkafs
+
+    directories = kafkafs.open(log_dir)
+    numbers = directories.topics[TOPIC]
+
+    def scan(number: int) -> int:
+        return sum(batch.num_rows for batch in directories[TOPIC, number].scan())
+
+    def work() -> float:
+        started = time.perf_counter()
+        with ThreadPoolExecutor(int(threads)) as executor:
+            rows = sum(executor.map(scan, numbers))
+        taken = time.perf_counter() - started
+        assert rows == sum(directories[TOPIC, number].end_offset for number in numbers)
         return taken
 
     return work
@@ -301,6 +359,9 @@ TASKS: dict[str, Callable[..., Task]] = {
     "arrow": arrow,
     "aiokafka": aiokafka,
     "bare": bare,
+    "verify": verify,
+    "checksum": checksum,
+    "scan_partitions": scan_partitions,
     "find": find,
     "find_time": find_time,
     "map_put": map_put,
