@@ -63,10 +63,26 @@ def reader_options(
     for each in metadata:
         if METADATA in each:
             stored: dict[str, str] = json.loads(each[METADATA])
-            return {name.lower(): value for name, value in stored.items()} | lower
+            return _without_alternatives(stored, lower) | lower
     raise OptionError("path", _NO_PATH)
 
 
+def _without_alternatives(stored: Mapping[str, str], given: Mapping[str, str]) -> dict[str, str]:
+    """Returns the options of a table by their names in lower case, without those to which `given`
+    has an alternative."""
+    replaced = {
+        name for group in _ALTERNATIVES if not given.keys().isdisjoint(group) for name in group
+    }
+    lower = {name.lower(): value for name, value in stored.items()}
+    return {name: value for name, value in lower.items() if name not in replaced}
+
+
+# Of each group a read has one option, or one that takes precedence over the others.
+_ALTERNATIVES: Final = (
+    ("subscribe", "subscribepattern", "assign"),
+    ("startingoffsets", "startingtimestamp", "startingoffsetsbytimestamp"),
+    ("endingoffsets", "endingtimestamp", "endingoffsetsbytimestamp"),
+)
 _NO_PATH: Final = (
     'name the log directories, with .load("/data") or with OPTIONS (path "/data"). Spark does not'
     " pass the options of a table whose columns are declared: create the table without columns, or"

@@ -55,6 +55,9 @@ def test_a_table_keeps_its_options_in_its_columns() -> None:
     read = KafkafsSource({"subscribe": "b", "minPartitions": "2"}).reader(columns)
     options = read._options  # type: ignore[attr-defined]
     assert (options.paths, options.topics) == (("/data", "/more"), ("b",))
+    read = KafkafsSource({"assign": '{"a": [1]}'}).reader(columns)
+    options = read._options  # type: ignore[attr-defined]
+    assert (options.topics, options.assigned) == (None, (("a", 1),))
     elsewhere = KafkafsSource({"path": "/other"}).reader(columns)
     options = elsewhere._options  # type: ignore[attr-defined]
     assert (options.paths, options.topics) == (("/other",), None)
@@ -87,13 +90,13 @@ def test_a_stream_that_cannot_start_says_why_on_its_first_use() -> None:
 def test_the_lag_of_a_stream_is_that_of_sparks_kafka_source() -> None:
     ids = {":topicIds": {"a": "nGzD2cX5TF6uAl_9vaE5hA"}}
     source: dict[str, str | None] = {
-        "endOffset": json.dumps({"a": {"0": 5, "1": 7}} | ids),
-        "latestOffset": json.dumps({"a": {"0": 5, "1": 10, "2": 4}} | ids),
+        "endOffset": json.dumps({"a": {"0": 6, "1": 6, "3": 0}} | ids),
+        "latestOffset": json.dumps({"a": {"0": 6, "1": 8, "2": 5, "3": 3}} | ids),
     }
     assert kafkafs.spark.source_metrics(source) == {
         "minOffsetsBehindLatest": "0",
-        "maxOffsetsBehindLatest": "3",
-        "avgOffsetsBehindLatest": "1.5",
+        "maxOffsetsBehindLatest": "5",
+        "avgOffsetsBehindLatest": "2.5",
     }
     assert kafkafs.spark.source_metrics(source | {"latestOffset": None}) == {}
     with pytest.raises(ValueError, match="is not a JSON object: 7"):

@@ -19,6 +19,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from kafkafs.spark import source_metrics
 from tests.answers import READ_COMMITTED, READ_UNCOMMITTED
 from tests.broker.driver import Driver, Message
 from tests.broker.kafka import Broker
@@ -254,6 +255,10 @@ def test_the_same_batches_of_a_stream(
         for source, frame in zip(("kafka", "ours"), both.streams(**options), strict=True)
     )
     assert ends(ours) == ends(kafka)
+    sources = [progress["sources"][0] for progress in kafka.recentProgress]
+    metrics = [{name: float(n) for name, n in each["metrics"].items()} for each in sources]
+    lags = [{name: float(n) for name, n in source_metrics(each).items()} for each in sources]
+    assert lags == [pytest.approx(each, abs=0.05) for each in metrics]  # Spark rounds the average
     expected, found = (table(spark.table(f"{name}_{source}")) for source in ("kafka", "ours"))
     assert found.equals(expected)
     assert len(expected) > 0 or name == "from_now"

@@ -43,6 +43,18 @@ def test_reading(spark: SparkSession, place: Path, capsys: pytest.CaptureFixture
     assert "2026-09-01" in printed
 
 
+def test_sql(spark: SparkSession, place: Path) -> None:
+    [text] = blocks(section(SPARK_PAGE.read_text(), "SQL"), "sql")
+    try:
+        for statement in placed(text, place).rstrip(";\n").split(";\n"):
+            spark.sql(statement).collect()
+    finally:
+        spark.sql("DROP TABLE IF EXISTS orders")
+        spark.sql("DROP VIEW IF EXISTS times")
+    with kafkafs.open(str(place / "new")) as d:
+        assert d["copy", 0].end_offset == 20_000
+
+
 def test_streams(spark: SparkSession, place: Path) -> None:
     exec(example("Streams", place), {"spark": spark})
     found = spark.read.parquet(str(place / "lake" / "orders"))

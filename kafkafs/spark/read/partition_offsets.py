@@ -88,13 +88,14 @@ def from_json(value: object) -> PartitionOffsets:
 
 def offsets_behind(source: Mapping[str, Any]) -> list[int]:
     """Returns how many offsets each partition's end was ahead of the last batch of a stream, by one
-    source of its progress; empty before the first batch. Raises CheckpointError if it is a source
-    neither of kafkafs nor of Spark's Kafka source."""
+    source of its progress; empty before the first batch. As in KafkaMicroBatchStream.metrics, a
+    partition that no batch has contained yet counts from offset 0. Raises CheckpointError if it is
+    a source neither of kafkafs nor of Spark's Kafka source."""
     texts = (source["endOffset"], source["latestOffset"])
     if any(text in (None, "None", "null") for text in texts):
         return []
     read, latest = (from_json(json.loads(text)).offsets for text in texts)
-    return [end - read[key] for key, end in latest.items() if key in read]
+    return [end - read.get(key, 0) for key, end in latest.items()]
 
 
 def _members(value: object, name: str, member: object) -> list[tuple[str, Any]]:
