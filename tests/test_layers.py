@@ -234,6 +234,7 @@ def uses_of_files(source: str, file: str = "storage/x.py") -> list[str]:
         "os.stat_result",
         "os.PathLike",
         "os.sched_getaffinity",
+        "os.cpu_count",
     }
     found = [f"{i.line}: {i.name}" for i in imports(source, file) if _opens_files(i.name)]
     for node in ast.walk(ast.parse(source)):
@@ -286,6 +287,7 @@ def test_only_the_doors_to_spark_need_it() -> None:
         for name in (
             "__init__",
             "source",
+            "scanning",
             "read/range_reader",
             "read/stream_reader",
             "write/writer",
@@ -385,6 +387,7 @@ def test_only_the_disk_modules_reach_files() -> None:
     """The kernels' switch loads extension modules, which are not files of a log."""
     doors = {
         "storage/io/disk.py",
+        "storage/io/openat.py",
         "storage/io/durable.py",
         "storage/io/lock.py",
         "storage/format/kernels/__init__.py",

@@ -16,13 +16,14 @@ brings the options of a table to its readers.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+import os
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["register", "source_metrics"]
+__all__ = ["register", "scan", "source_metrics"]
 
 
 def register(spark: SparkSession) -> None:
@@ -33,6 +34,28 @@ def register(spark: SparkSession) -> None:
 
     warn_if_uncompiled(logging.getLogger("kafkafs").warning)
     spark.dataSource.register(KafkafsSource)
+
+
+def scan(
+    spark: SparkSession,
+    path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    columns: Sequence[str] | None = None,
+    where: str | None = None,
+    **options: str,
+) -> DataFrame:
+    """Returns the records that meet `where`, a filter in SQL, with the columns named, by default
+    all but headers. It needs no registration.
+
+    Only these columns, and those in `where`, are built. Comparisons of `topic`, `partition`,
+    `offset` and `timestamp` with literals, joined by AND, select what is read; only an upper bound
+    of `timestamp` does not, because later records may have earlier timestamps (use the option
+    `endingTimestamp`). Spark applies all of `where` to what is read. `options` are those of a
+    read. Plans show the path, the options and the selection. Raises OptionError for an unknown
+    column.
+    """
+    from .scanning import scan_of
+
+    return scan_of(spark, path, columns, where, options)
 
 
 def source_metrics(source: Mapping[str, Any]) -> dict[str, str]:

@@ -27,12 +27,14 @@ from pyspark.sql.types import (
 )
 
 from .options import OptionError, ReadOptions
+from .read.conditions import ANYTHING, Conditions
 from .read.range_reader import KafkafsReader
 from .tables import declared_options, is_table, metadata_of, reader_options
 from .write.write_options import WriteOptions
 
 _HEADER: Final = StructType().add("key", StringType()).add("value", BinaryType())
-_COLUMNS: Final[dict[str, DataType]] = {
+#: The columns of records, in order.
+COLUMNS: Final[dict[str, DataType]] = {
     "key": BinaryType(),
     "value": BinaryType(),
     "topic": StringType(),
@@ -65,7 +67,7 @@ class KafkafsSource(DataSource):
         options are rejected there."""
         given = declared_options(self.options) if is_table(self.options) else self.options
         options = ReadOptions.parse(given, streaming=None)
-        names = _LOSSES if options.losses else dict(_COLUMNS)
+        names = _LOSSES if options.losses else dict(COLUMNS)
         if not options.losses and not options.include_headers:
             del names["headers"]
         columns = [StructField(name, kind) for name, kind in names.items()]
@@ -76,9 +78,13 @@ class KafkafsSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         """Returns the reader. `schema` may be the user's own with only some of the columns; only
         these are then built."""
+        return self.reader_of(schema, ANYTHING)
+
+    def reader_of(self, schema: StructType, conditions: Conditions) -> DataSourceReader:
+        """Returns the reader that leaves out what does not meet the conditions, where it can."""
         options = ReadOptions.parse(self._options_for(schema))
-        _check_columns(schema, _LOSSES if options.losses else _COLUMNS)
-        return KafkafsReader(options, to_arrow_schema(schema, timezone="UTC"))
+        _check_columns(schema, _LOSSES if options.losses else COLUMNS)
+        return KafkafsReader(options, to_arrow_schema(schema, timezone="UTC"), conditions)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         """Returns the stream reader, as `reader` does. It raises what is wrong, such as OptionError
@@ -87,7 +93,7 @@ class KafkafsSource(DataSource):
             from .read.stream_reader import KafkafsStreamReader
 
             options = ReadOptions.parse(self._options_for(schema), streaming=True)
-            _check_columns(schema, _LOSSES if options.losses else _COLUMNS)
+            _check_columns(schema, _LOSSES if options.losses else COLUMNS)
             return KafkafsStreamReader(options, to_arrow_schema(schema, timezone="UTC"))
         except Exception as error:  # noqa: BLE001
             return _RefusedStreamReader(error)

@@ -21,7 +21,7 @@ from ..config.kafka import reader_config, run_configs
 from ..errors import CorruptError, LogDirError, SegmentGone, UnknownPartition
 from ..format.files.names import FileKind, segment_file
 from ..format.records.columns import Columns, Damage
-from ..io.disk import DirFd, OpenDirFd
+from ..io.disk import DirFd, OpenDirFd, OpenFile
 from ..log.read.context import ReadContext
 from ..log.read.log import Log
 from ..log.read.segments import LogFile, Segments
@@ -181,16 +181,20 @@ class ReferencedViews:
                 next_base = files[number + 1].base_offset
             identity = file.inode
             if file.base_offset < end and not 0 <= next_base <= start:
-                opened = held.open(segment_file(file.base_offset, FileKind.LOG, file.state))
-                if not _is_same(file, opened.stat(), next_base < 0):
-                    raise SegmentGone(opened.path)
-                identity = opened.identity
-                self._context.files.get((identity, str(FileKind.LOG)), lambda log=opened: log)
+                identity = self._open(held, file, next_base < 0).identity
             of_segment = SegmentFiles(
                 directory, file.base_offset, identity, self._context.files, file.state
             )
             found.append(Segment(of_segment, file.size, file.mtime_ns, next_base))
         return Segments(found)
+
+    def _open(self, held: OpenDirFd, file: LogFile, is_active: bool) -> OpenFile:
+        """Opens a file, and keeps it for its segment. Raises SegmentGone if it is another one."""
+        opened = held.open(segment_file(file.base_offset, FileKind.LOG, file.state))
+        if not _is_same(file, opened.stat(), is_active):
+            raise SegmentGone(opened.path)
+        self._context.files.get((opened.identity, str(FileKind.LOG)), lambda: opened)
+        return opened
 
 
 def _is_same(file: LogFile, now: stat_result, is_active: bool) -> bool:

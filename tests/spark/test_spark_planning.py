@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kafkafs.spark.options import OptionError, ReadOptions
+from kafkafs.spark.read.conditions import Conditions, conditions_of
 from kafkafs.spark.read.planning import (
     INTERNAL_TOPICS,
     DataLoss,
@@ -257,6 +258,68 @@ def test_wildcards_that_nothing_matches(tmp_path: Path) -> None:
 def test_a_path_that_is_no_log_directory(tmp_path: Path) -> None:
     with pytest.raises(LogDirError, match="no such directory"):
         planned(tmp_path / "nothing")
+
+
+# -- conditions ------------------------------------------------------------------------------------
+
+
+def instant(literal: str) -> int | None:
+    """Knows one time."""
+    return 1_500_500 if "noon" in literal else None
+
+
+@pytest.mark.parametrize(
+    ("where", "expected"),
+    [
+        ("partition = 1", "partition = 1"),
+        ("`Partition` IN (3, 1) and 7 <= offset", "partition in 1, 3 and offset >= 7"),
+        ("(topic = 'a' AND (offset < 9)) AND f(key, 1)", "topic in a and offset <= 8"),
+        ("topic in ('b', 'a') AND topic == 'a'", "topic in a"),
+        ("offset between 3 and 5 AND partition >= 2", "partition >= 2 and offset = 3"),
+        ("timestamp >= TIMESTAMP 'noon' AND offset > 4", "offset >= 5 and timestamp >= 1500 ms"),
+        ("'noon' < timestamp", "timestamp >= 1500 ms"),
+        # not understood, and so left to Spark
+        ("partition = 1 OR offset = 5", ""),
+        ("offset = 1 AND partition = 1 OR true", ""),
+        ("offset = 1 AND (partition = 1 OR partition = 2)", "offset = 1"),
+        ("NOT partition = 1 AND NOT (offset = 1)", ""),
+        ("CASE WHEN true AND partition = 1 AND true THEN true ELSE true END", ""),
+        ("partition NOT IN (1) AND partition != 2 AND offset <=> 1", ""),
+        ("x BETWEEN 5 AND partition = 1 AND offset = 2", "offset = 2"),
+        ("partition = 1 = false AND offset + 1 = 3 AND partition = -1", ""),
+        ("partition = 1 -- AND offset = 5", ""),
+        ("topic = 'a' 'b' AND topic = 'it''s' AND t.partition = 1 AND topic = 5", ""),
+        ("timestamp < 'noon' AND timestamp > 'abc' AND offset = 1.5", ""),
+    ],
+)
+def test_what_a_filter_selects(where: str, expected: str) -> None:
+    expected = expected.replace("offset = 3", "offset >= 3 and offset <= 5")
+    assert str(conditions_of(where, instant)) == expected
+
+
+def test_only_selected_offsets_are_planned(corpus: Corpus) -> None:
+    """An impossible selection is no error, and neither are offsets that do not exist."""
+
+    def selected(where: str) -> dict[tuple[str, int], tuple[int, int]]:
+        options = ReadOptions.parse({"path": str(corpus("kafka43-clean"))})
+        return whole(plan(options.paths, options, conditions_of(where, instant)))
+
+    answer = answers.offsets("kafka43-clean")["orders", 1]
+    assert selected("topic = 'orders' AND partition = 1 AND offset >= 600") == {
+        ("orders", 1): (600, answer.end)
+    }
+    assert selected("topic = 'orders' AND partition IN (1, 99) AND offset < 5") == {
+        ("orders", 1): (0, 5)
+    }
+    assert selected("topic = 'odrers'") == selected("offset > 99999999") == {}
+    times = [each for each in answers.times("kafka43-clean") if each.topic == "orders"]
+    found = sorted({each.timestamp for each in times if each.offset})
+    middle = [each for each in times if each.timestamp == found[len(found) // 2]]
+    conditions = Conditions(frozenset(["orders"]), from_ms=middle[0].timestamp)
+    options = ReadOptions.parse({"path": str(corpus("kafka43-clean"))})
+    starts = {key: span[0] for key, span in whole(plan(options.paths, options, conditions)).items()}
+    assert middle
+    assert all(starts[each.topic, each.partition] == each.offset for each in middle if each.offset)
 
 
 # -- which offsets ---------------------------------------------------------------------------------

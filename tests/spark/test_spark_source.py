@@ -11,6 +11,8 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
+import kafkafs.spark
+from kafkafs.spark.options import OptionError
 from tests import answers
 from tests.spark.expected import rows_of_kafka
 
@@ -235,6 +237,32 @@ def test_other_filters_are_left_to_spark(spark: SparkSession, corpus: Corpus) ->
         for number in range(3)
         for answer in answers.records("kafka43-clean", "orders", number)
     )
+
+
+def test_a_scan_reads_only_what_it_names(
+    spark: SparkSession, corpus: Corpus, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ends = {n: answers.offsets("kafka43-clean")["orders", n].end for n in range(3)}
+
+    def scan(where: str | None, *columns: str) -> DataFrame:
+        return kafkafs.spark.scan(spark, corpus("kafka43-clean"), columns, where)
+
+    first = scan("topic = 'orders' AND partition = 1 AND offset >= 600", "offset")
+    second = scan("topic = 'orders' AND partition = 2", "offset")
+    assert first.union(second).count() == ends[1] - 600 + ends[2]
+    assert offsets(first) == list(range(600, ends[1]))
+    assert second.where("offset < 5").count() == 5
+    assert second.columns == ["offset"]
+    capsys.readouterr()
+    first.explain()
+    (line,) = (line for line in capsys.readouterr().out.splitlines() if "BatchScan" in line)
+    shown = f"kafkafs {corpus('kafka43-clean')} where topic in orders and partition = 1"
+    assert f"{shown} and offset >= 600" in line
+    assert re.findall(r"(\w+)#", line.partition("[")[2]) == ["topic", "partition", "offset"]
+    late = scan("topic = 'orders' AND timestamp >= '2100-01-01'", "value", "headers")
+    assert (late.columns, late.count()) == (["value", "headers"], 0)
+    with pytest.raises(OptionError, match="option columns: no column ofset"):
+        scan(None, "ofset")
 
 
 # -- damage and loss ------------------------------------------------------------------------------

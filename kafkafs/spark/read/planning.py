@@ -35,6 +35,7 @@ from kafkafs.storage import (
 )
 
 from ..options import EARLIEST, LATEST, OffsetRangeLimit, OptionError, ReadOptions
+from .conditions import ANYTHING, Conditions
 
 LOGGER: Final = logging.getLogger("kafkafs.spark")
 
@@ -115,9 +116,11 @@ def refuse_within_log_dir(place: str, log_dirs: Iterable[str]) -> None:
             return
 
 
-def plan(log_dirs: Sequence[str], options: ReadOptions) -> list[OffsetRange]:
-    """Returns ranges that together contain every requested record once, in order of topic,
-    partition and offset.
+def plan(
+    log_dirs: Sequence[str], options: ReadOptions, conditions: Conditions = ANYTHING
+) -> list[OffsetRange]:
+    """Returns ranges that together contain every requested record once that meets the conditions,
+    in order of topic, partition and offset.
 
     Raises OptionError for a missing topic or partition, DataLoss for missing offsets, LogDirError
     or ConfigError.
@@ -131,8 +134,9 @@ def plan(log_dirs: Sequence[str], options: ReadOptions) -> list[OffsetRange]:
         survey = Survey(engine)
         spans = (
             span
-            for topic, partition in selected
-            for span in _spans(survey, topic, partition, options)
+            for key in selected
+            if conditions.selects(key)
+            for span in _spans(survey, key, options, conditions)
         )
         return _ranges(spans, options)
     finally:
@@ -303,18 +307,21 @@ def _position_of(segment: Segment, offset: int, up: bool = False) -> int:
     return index.lookup(offset, segment.size).position
 
 
-def _spans(survey: Survey, topic: str, partition: int, options: ReadOptions) -> Iterator[_Span]:
+def _spans(
+    survey: Survey, key: TopicPartition, options: ReadOptions, conditions: Conditions
+) -> Iterator[_Span]:
     """Yields the span to read of one partition, if there is any. A topic id that is unreadable
     counts as none: a batch also reads what is left of a damaged directory."""
     try:
-        found = survey.look(topic, partition)
+        found = survey.look(*key)
     except (UnknownTopic, UnknownPartition):
-        report_loss(f"{topic}-{partition} was just deleted", options.fail_on_data_loss)
+        report_loss(f"{key[0]}-{key[1]} was just deleted", options.fail_on_data_loss)
         return
     if found.problem is not None:
         LOGGER.warning("%s: a re-creation of the topic will not be detected", found.problem)
     view = found.view
     start, end = (bound(view, limit, options) for limit in (options.starting, options.ending))
+    start, end = conditions.narrow(view, start, end, options.isolation)
     if start < end:
         yield _Span.of(view, start, end, found.topic_id)
 

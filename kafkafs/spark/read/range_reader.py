@@ -9,6 +9,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from ..options import ReadOptions
 from ..workers import spare_collections
+from .conditions import Conditions
 from .planning import OffsetRange, find_log_dirs, grouped, plan
 from .reading import Reading, combined
 
@@ -50,9 +51,15 @@ class KafkafsReader(RangeReader, DataSourceReader):
     planned last (PythonDataSourceV2.readInfo), and uses it for all queries on that DataFrame and
     all branches of a query, whatever their filters are; for a query without filters it does not
     even call Python. Records pruned by one query's filters would be missing from the others, and
-    a task cannot find out which query it belongs to.
+    a task cannot find out which query it belongs to. (Spark's development branch keeps a reader
+    for each scan, SPARK-58551.) Filters are passed to `kafkafs.spark.scan` instead.
     """
 
+    def __init__(self, options: ReadOptions, schema: pa.Schema, conditions: Conditions) -> None:
+        """`conditions`: those that all records have in common which the caller's query needs."""
+        super().__init__(options, schema)
+        self._conditions = conditions
+
     def partitions(self) -> list[InputPartition]:
-        ranges = plan(self._reading.log_dirs, self._options)
+        ranges = plan(self._reading.log_dirs, self._options, self._conditions)
         return [KafkafsInputPartition(each) for each in grouped(ranges, self._options)]
