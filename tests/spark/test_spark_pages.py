@@ -41,6 +41,7 @@ def test_reading(spark: SparkSession, place: Path, capsys: pytest.CaptureFixture
     assert "|        0| 6674|" in printed
     assert "|        4|" in printed
     assert "2026-09-01" in printed
+    assert "where topic in orders and offset >= 600" in printed
 
 
 def test_sql(spark: SparkSession, place: Path) -> None:
