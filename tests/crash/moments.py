@@ -1,4 +1,4 @@
-"""Chooses the moments at which the tests cut the power or let a call fail.
+"""Chooses the moments at which the tests cut the power or let a call fail, and seeds of kills.
 
 A test takes every n-th moment, starting at one that depends on the commit, so that every moment is
 tested eventually. KAFKAFS_CRASH_MOMENTS=all takes all of them, which takes half an hour:
@@ -23,6 +23,11 @@ def moments(count: int, every: int) -> range:
     if ALL:
         return range(count + 1)
     return range(_commit() % every, count + 1, every)
+
+
+def seeds(count: int, every: int) -> range:
+    """Returns every `every`-th of `count` seeds of kills at random moments."""
+    return moments(count - 1, every)
 
 
 @cache

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.crash.moments import seeds
 from tests.crash.program import tally_of
 
 
@@ -16,7 +17,7 @@ def test_transactions_are_all_or_nothing(memory_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", seeds(2, every=2))
 def test_eighty_kills_amid_commits(memory_path: Path, seed: int) -> None:
     found = tally_of("committing", memory_path, 80, seed)
     assert found["committed"] > 100

@@ -214,6 +214,6 @@ def test_calls_that_fail_now_and_then(memory_path: Path, number: int) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("number", ERRNOS, ids=errno.errorcode.get)
-def test_every_single_call_failing(memory_path: Path, number: int) -> None:
-    outcomes = fail_each(memory_path, number, every=1, seed=number)
+def test_many_calls_failing_one_at_a_time(memory_path: Path, number: int) -> None:
+    outcomes = fail_each(memory_path, number, every=3, seed=number)
     assert {"opening", "opened offline", "offline", "closing"} <= outcomes.keys()

@@ -30,7 +30,7 @@ from tests.crash.ingesting import (
     write,
     written,
 )
-from tests.crash.moments import moments
+from tests.crash.moments import moments, seeds
 from tests.crash.program import tally_of
 from tests.faults import CrashState, FailingCalls, RecordingCalls, crash_states
 from tests.reading import read
@@ -220,7 +220,7 @@ def test_kills(memory_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", seeds(2, every=2))
 def test_forty_kills(memory_path: Path, seed: int) -> None:
     found = tally_of("ingesting", memory_path, 40, seed)
     assert found["found"] > 20
