@@ -272,7 +272,7 @@ def everything(tree: Tree) -> Iterator[tuple[str, Node]]:
         for entry in islice(directory.list(), 40):
             name = f"{path}/{entry.name}".lstrip("/")
             try:
-                node = tree.resolve(name)
+                node = directory.child(entry.name)  # as `resolve` does, but without the way here
                 found = node.attributes()
             except CorruptError:  # a later record of the key may be damaged, or the range is
                 assert any(part in name for part in ("/key/", "/latest/", "/range/"))
