@@ -195,7 +195,10 @@ def test_programs_that_go_by_sizes(clean: Path, tmp_path: Path, name: str) -> No
     sh(f"tar -cf {tmp_path}/a.tar {name} && tar -xOf {tmp_path}/a.tar | cmp - {name}", where)
     if name != "records.arrow":
         sh(f"tac {name} | tac | cmp - {name}", where)
-    sh(f"mkdir {tmp_path}/to; cp -r . {tmp_path}/to; cmp {name} {tmp_path}/to/{name}", where)
+    if name == STREAMS[0]:  # one copy has all of them
+        sh(f"mkdir {tmp_path}/to && cp -r . {tmp_path}/to", where)
+        for each in STREAMS:
+            sh(f"cmp {each} {tmp_path}/to/{each}", where)
 
 
 @promise(
