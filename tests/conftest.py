@@ -26,6 +26,16 @@ SHARED = ("driver", "built")
 SPARK_SESSIONS = 2
 #: A test with a longer timeout starts early, because it takes a large part of the whole run.
 LONG_SECONDS = 1000
+#: So many characters or bytes of a parameter are part of a test's name.
+LONG_NAME = 60
+
+
+def pytest_make_parametrize_id(val: object) -> str | None:
+    """Shortens the names of tests with large parameters: those of megabytes take seconds to escape
+    and to send, and half an hour under the address sanitizer."""
+    if isinstance(val, str | bytes) and len(val) > LONG_NAME:
+        return f"{ascii(val[:LONG_NAME])}-{len(val)}"
+    return None
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
