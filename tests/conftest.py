@@ -34,7 +34,7 @@ def pytest_make_parametrize_id(val: object) -> str | None:
     """Shortens the names of tests with large parameters: those of megabytes take seconds to escape
     and to send, and half an hour under the address sanitizer."""
     if isinstance(val, str | bytes) and len(val) > LONG_NAME:
-        return f"{ascii(val[:LONG_NAME])}-{len(val)}"
+        return f"{val[:LONG_NAME]!a}-{len(val)}"
     return None
 
 
