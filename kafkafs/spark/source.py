@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from copy import copy
 from typing import Any, Final, NoReturn
 
 from pyspark.sql.datasource import (
@@ -130,7 +131,7 @@ class _RefusedStreamReader(DataSourceStreamReader):
         self._error = error
 
     def _refuse(self, *_: object) -> NoReturn:
-        raise self._error
+        raise copy(self._error)  # a raised error references the frames that it passes
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         self._refuse()

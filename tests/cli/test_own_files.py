@@ -76,7 +76,7 @@ def test_a_command_that_writes_promises_no_records(kafkafs: Kafkafs, data: Path)
     ("name", "what"),
     [
         (TOPIC_CONFIGS_FILE, f"{NO_TOPICS}, which leaves"),
-        (COMMIT_FILE, "position 0: line 1: not version 0 of a file of staged writes;"),
+        (COMMIT_FILE, "position 0: line 1: not version 0 or 1 of a file of staged writes;"),
         (TRANSACTIONS_FILE, "position 0: line 1: "),
     ],
 )
