@@ -106,11 +106,12 @@ def become(platform: str) -> None:
     """Removes from this process what the system lacks."""
     for name in LIBRARIES:
         importlib.import_module(name)
+    modules: dict[str, Any] = sys.modules  # in which None prevents an import
     for name in FUSE:
-        sys.modules[name] = None  # type: ignore[assignment]
+        modules[name] = None
     for name in OPTIONAL:
         if not names_of(name, platform):
-            sys.modules[name] = None  # type: ignore[assignment]
+            modules[name] = None
     for name in DIFFERENT:
         module = importlib.import_module(name)
         for missing in names_of(name, "linux") - names_of(name, platform):
@@ -134,7 +135,6 @@ def _forbid_proc() -> None:
 def _forbid_directory_descriptors() -> None:
     os.supports_dir_fd.clear()
     os.supports_fd.clear()
-    os.O_BINARY, os.O_NOINHERIT = _O_BINARY, _O_NOINHERIT  # type: ignore[attr-defined]
     open_file, status, listed = os.open, os.stat, os.scandir
 
     def windows_open(path: str, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
@@ -155,8 +155,9 @@ def _forbid_directory_descriptors() -> None:
         assert not isinstance(path, int), "a directory is listed by its path"
         return listed(path)
 
-    os.open, os.stat = windows_open, windows_stat  # type: ignore[assignment]
-    os.scandir = windows_scandir
+    replaced = {"open": windows_open, "stat": windows_stat, "scandir": windows_scandir}
+    for name, value in {**replaced, "O_BINARY": _O_BINARY, "O_NOINHERIT": _O_NOINHERIT}.items():
+        setattr(os, name, value)
 
 
 def _refuse(dir_fd: int | None) -> None:

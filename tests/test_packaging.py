@@ -214,10 +214,10 @@ class TestBuilt:
 def test_without_a_compiler_the_kernels_are_installed_uncompiled(
     corpus: Callable[[str], Path], tmp_path: Path
 ) -> None:
-    command = [sys.executable, "-m", "build", "--no-isolation", "--wheel", "--outdir", tmp_path]
+    command = [sys.executable, "-m", "build", "--no-isolation", "--wheel", "--outdir"]
     built: dict[str, subprocess.CompletedProcess[str]] = {
         kernels: subprocess.run(
-            [*command, source_tree(tmp_path / (kernels or "unset"))],
+            [*command, tmp_path, source_tree(tmp_path / (kernels or "unset"))],
             check=False,
             capture_output=True,
             text=True,

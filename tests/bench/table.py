@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 
 from tests.bench.race import Failed, Outcome
@@ -14,20 +15,20 @@ _TITLES = ("row", "work", "ours", "peer", "theirs", "ratio", "target", "")
 _WIDTHS = (3, 52, 16, 36, 16, 6, 14, 0)
 
 
-class Table:
+class Table(ABC):
     """A table in one form. `write` gets text, whole lines at a time."""
 
     def __init__(self, write: Callable[[str], object]) -> None:
         self._write = write
         self._notes: list[str] = []
 
+    @abstractmethod
     def begin(self, machine: Mapping[str, str]) -> None:
         """Writes the facts of the machine and the titles."""
-        raise NotImplementedError
 
+    @abstractmethod
     def add(self, row: Row) -> None:
         """Writes a row."""
-        raise NotImplementedError
 
     def end(self) -> None:
         """Writes the notes about the rows, if they are not with these."""

@@ -13,7 +13,8 @@ from pyspark.sql.types import StructType
 from pyspark.sql.worker import lookup_data_sources
 
 import kafkafs.spark
-from kafkafs.spark.options import OptionError
+from kafkafs.spark.options import OptionError, ReadOptions
+from kafkafs.spark.read.range_reader import KafkafsReader
 from kafkafs.spark.source import KafkafsSource
 
 DISCOVERED = Path(kafkafs.spark.__file__).parent / "discovery"
@@ -47,19 +48,23 @@ PROPERTIES = {
 }
 
 
+def options_read(given: dict[str, str], columns: StructType) -> ReadOptions:
+    """Returns the options of a reader of a table with these columns."""
+    reader = KafkafsSource(given).reader(columns)
+    assert isinstance(reader, KafkafsReader)
+    return reader._options
+
+
 def test_a_table_keeps_its_options_in_its_columns() -> None:
     columns = KafkafsSource(PROPERTIES).schema()
     stored = json.loads(columns[0].metadata["kafkafs.options"])
     assert stored == {"subscribe": "a", "path": "file:/data,/more"}
     assert not any(field.metadata for field in columns.fields[1:])
-    read = KafkafsSource({"subscribe": "b", "minPartitions": "2"}).reader(columns)
-    options = read._options  # type: ignore[attr-defined]
+    options = options_read({"subscribe": "b", "minPartitions": "2"}, columns)
     assert (options.paths, options.topics) == (("/data", "/more"), ("b",))
-    read = KafkafsSource({"assign": '{"a": [1]}'}).reader(columns)
-    options = read._options  # type: ignore[attr-defined]
+    options = options_read({"assign": '{"a": [1]}'}, columns)
     assert (options.topics, options.assigned) == (None, (("a", 1),))
-    elsewhere = KafkafsSource({"path": "/other"}).reader(columns)
-    options = elsewhere._options  # type: ignore[attr-defined]
+    options = options_read({"path": "/other"}, columns)
     assert (options.paths, options.topics) == (("/other",), None)
 
 
