@@ -38,12 +38,20 @@ SHARED_IMPORT = re.compile(r"^from \.(_\w+) import (?:\([^)]*\)|[^(\n]*)$", re.M
 
 
 def with_shared(source: Path) -> str:
-    """Returns the source with that of the modules it shares, each of which it may reach once."""
+    """Returns the source with that of the modules that it shares, each once."""
+    pasted = set()
 
     def shared(found: re.Match[str]) -> str:
-        return with_shared(KERNELS / f"{found[1]}.py").partition("\nimport cython\n")[2]
+        name = found[1]
+        if name in pasted:
+            return ""
+        pasted.add(name)
+        return paste(KERNELS / f"{name}.py").partition("\nimport cython\n")[2]
 
-    return SHARED_IMPORT.sub(shared, source.read_text(encoding="utf-8"))
+    def paste(path: Path) -> str:
+        return SHARED_IMPORT.sub(shared, path.read_text(encoding="utf-8"))
+
+    return paste(source)
 
 
 def pasted(source: Path) -> Path:

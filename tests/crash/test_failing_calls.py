@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from kafkafs.storage.clock import SetClock
-from kafkafs.storage.errors import LogDirOffline, NotClosed, StorageError
+from kafkafs.storage.errors import ConfigsNotRemoved, LogDirOffline, NotClosed, StorageError
 from kafkafs.storage.io.durable import replaced
 from kafkafs.storage.log_manager import LogManager
 from tests.crash.checks import refuse_complaints
@@ -84,6 +84,11 @@ class Run:
             return True
         except LogDirOffline as error:
             self._note("offline", error)
+        except ConfigsNotRemoved as error:  # all else of the step is done
+            self._note("refused", error)
+            assert not engine.problems
+            self.model.check(contents(engine))
+            return True
         except OSError as error:
             self._note("refused", error)
             assert not engine.problems
@@ -107,7 +112,7 @@ class Run:
         except (LogDirOffline, NotClosed) as error:
             self._note("closing", error)
 
-    def _note(self, what: str, error: OSError | LogDirOffline | NotClosed) -> None:
+    def _note(self, what: str, error: OSError | StorageError) -> None:
         """Counts an error, which must be caused by an injected one."""
         cause = error if isinstance(error, OSError) else error.__cause__
         if isinstance(cause, OSError):
@@ -147,6 +152,8 @@ def step_while_full(run: Run, workload: Workload) -> Counter[str]:
         except LogDirOffline:
             ended["offline"] += 1
             break
+        except ConfigsNotRemoved:
+            ended["ENOSPC"] += 1
         except OSError as error:
             ended[errno.errorcode[error.errno or 0]] += 1
             run.refuse_tried()

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kafkafs.storage.clock import SetClock
+from kafkafs.storage.errors import ConfigsNotRemoved
 from kafkafs.storage.format.layout import CONTROL_MASK, Codec
 from kafkafs.storage.format.records.batch import parse_header
 from kafkafs.storage.format.records.record_columns import SimpleRecord
@@ -296,12 +297,19 @@ class Workload:
             self.tell(Making(f"{topic}-{number}", True))
 
     def delete(self, topic: str, numbers: Sequence[int]) -> None:
-        """Deletes a topic with these partitions."""
+        """Deletes a topic with these partitions. They are deleted also if ConfigsNotRemoved is
+        raised."""
         for number in numbers:
             self.tell(Deleting(f"{topic}-{number}", False))
-        self.engine.delete_topic(topic)
+        failure = None
+        try:
+            self.engine.delete_topic(topic)
+        except ConfigsNotRemoved as error:
+            failure = error
         for number in numbers:
             self.tell(Deleting(f"{topic}-{number}", True))
+        if failure is not None:
+            raise failure
 
     def _try(
         self, partition: str = "", txn: str = "", producer_id: int = -1, sequence: int = -1

@@ -242,12 +242,12 @@ def test_summary(corpus: Callable[[str], Path], mount: Mounting) -> None:
 _HELD_BACK = """
 import itertools, sys, time
 from pathlib import Path
+from kafkafs import storage
 from kafkafs.mount.options import parse_options
 from kafkafs.mount.session.session import mount
-from kafkafs.mount.streams import previews
 from kafkafs.storage.log_dirs.engine import Engine
 
-def held_back(request, told, check, preview=previews.preview, **how):
+def held_back(request, told, check, preview=storage.preview, **how):
     steps = itertools.count()
     def tell(done, total):
         told(done, total)
@@ -257,7 +257,7 @@ def held_back(request, told, check, preview=previews.preview, **how):
             time.sleep(0.01)
     return preview(request, tell, check, **how)
 
-previews.preview = held_back
+storage.preview = held_back
 mount([sys.argv[1]], sys.argv[2], parse_options(""), foreground=True, make_engine=Engine)
 """
 

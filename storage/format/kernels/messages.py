@@ -15,161 +15,22 @@ from __future__ import annotations
 import cython
 
 from ._primitives import copy, int32, int64
-from ._text import escape, utf8_length, write_base64, write_int
+from ._protocol import (
+    after_tags,
+    find_tag,
+    int16,
+    read_length,
+    unsigned_varint,
+    write_boolean,
+    write_null,
+    write_string,
+    write_uuid,
+)
+from ._text import write_base64, write_int
 
 NO_ROOM = -2
 # In place of a size: the row is left to the caller.
 LEFT = -2
-
-
-@cython.cfunc
-@cython.inline
-@cython.nogil
-@cython.exceptval(check=False)
-def _int16(data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t) -> cython.longlong:
-    value: cython.longlong = (cython.cast(cython.longlong, data[at]) << 8) | data[at + 1]
-    return value - ((value >> 15) << 16)
-
-
-@cython.cfunc
-@cython.inline
-@cython.nogil
-@cython.exceptval(check=False)
-@cython.returns((cython.longlong, cython.Py_ssize_t))
-def _unsigned_varint(
-    data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t, end: cython.Py_ssize_t
-):
-    """Reads a number of at most five bytes; returns it and the position after it."""
-    value: cython.longlong = 0
-    shift: cython.int = 0
-    byte: cython.longlong
-    while shift < 35 and at < end:
-        byte = data[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 128:
-            return value, at
-        shift += 7
-    return 0, -1
-
-
-@cython.cfunc
-@cython.inline
-@cython.nogil
-@cython.exceptval(check=False)
-@cython.returns((cython.longlong, cython.Py_ssize_t))
-def _length(
-    data: cython.const[cython.uchar][::1],
-    at: cython.Py_ssize_t,
-    end: cython.Py_ssize_t,
-    width: cython.int,
-):
-    """Reads the length of a string, bytes or an array, -1 or less for null: plus 1 as an unsigned
-    varint if ``width`` is 0, else of so many bytes. Returns it and the position after it."""
-    length: cython.longlong
-    if width == 0:
-        length, at = _unsigned_varint(data, at, end)
-        length -= 1
-    elif width > end - at:
-        return 0, -1
-    elif width == 2:
-        length = _int16(data, at)
-        at += 2
-    else:
-        length = int32(data, at)
-        at += 4
-    if length > end - at:
-        return 0, -1
-    return length, at
-
-
-@cython.cfunc
-@cython.nogil
-@cython.exceptval(check=False)
-def _write_string(
-    data: cython.const[cython.uchar][::1],
-    at: cython.Py_ssize_t,
-    size: cython.Py_ssize_t,
-    out: cython.uchar[::1],
-    pos: cython.Py_ssize_t,
-) -> cython.Py_ssize_t:
-    """Writes a string in quotes, escaped as by Jackson; returns -1 if it is not UTF-8."""
-    end: cython.Py_ssize_t = at + size
-    length: cython.int
-    out[pos] = 34
-    pos += 1
-    while at < end:
-        if data[at] >= 128:
-            length = utf8_length(data, at, end)
-            if length == 0:
-                return -1
-            pos = copy(out, pos, data, at, length)
-            at += length
-            continue
-        if data[at] >= 32 and data[at] != 34 and data[at] != 92:
-            out[pos] = data[at]
-            pos += 1
-        else:
-            pos = escape(data[at], 55, out, pos)
-        at += 1
-    out[pos] = 34
-    return pos + 1
-
-
-@cython.cfunc
-@cython.inline
-@cython.nogil
-@cython.exceptval(check=False)
-def _write_null(out: cython.uchar[::1], pos: cython.Py_ssize_t) -> cython.Py_ssize_t:
-    out[pos] = 110
-    out[pos + 1] = 117
-    out[pos + 2] = 108
-    out[pos + 3] = 108
-    return pos + 4
-
-
-@cython.cfunc
-@cython.inline
-@cython.nogil
-@cython.exceptval(check=False)
-def _write_boolean(
-    value: cython.bint, out: cython.uchar[::1], pos: cython.Py_ssize_t
-) -> cython.Py_ssize_t:
-    if value:
-        out[pos] = 116
-        out[pos + 1] = 114
-        out[pos + 2] = 117
-    else:
-        out[pos] = 102
-        out[pos + 1] = 97
-        out[pos + 2] = 108
-        out[pos + 3] = 115
-        pos += 1
-    out[pos + 3] = 101
-    return pos + 4
-
-
-@cython.cfunc
-@cython.nogil
-@cython.exceptval(check=False)
-def _write_uuid(
-    data: cython.const[cython.uchar][::1],
-    at: cython.Py_ssize_t,
-    out: cython.uchar[::1],
-    pos: cython.Py_ssize_t,
-) -> cython.Py_ssize_t:
-    """Writes sixteen bytes as 22 characters of base64 for URLs, in quotes."""
-    i: cython.Py_ssize_t
-    out[pos] = 34
-    pos += 1
-    write_base64(data, at, 16, out, pos)
-    for i in range(pos, pos + 22):
-        if out[i] == 43:
-            out[i] = 45
-        elif out[i] == 47:
-            out[i] = 95
-    out[pos + 22] = 34
-    return pos + 23
 
 
 @cython.cfunc
@@ -221,34 +82,34 @@ def _write_element(
             data, at, end, fields, fields[row, 8], fields[row, 9], is_flexible, texts, out, pos
         )
     if kind >= 7:
-        size, at = _length(data, at, end, 0 if is_flexible else 2 if kind == 7 else 4)
+        size, at = read_length(data, at, end, 0 if is_flexible else 2 if kind == 7 else 4)
         if at < 0 or (size < 0 and not may_be_null):
             return -1, pos
         if size < 0:
-            return at, _write_null(out, pos)
+            return at, write_null(out, pos)
         if size * 6 + 32 > out.shape[0] - pos:
             return -2, pos
         if kind == 7:
-            pos = _write_string(data, at, size, out, pos)
+            pos = write_string(data, at, size, out, pos)
             return (at + size if pos >= 0 else -1), pos
         out[pos] = 34
         pos = write_base64(data, at, size, out, pos + 1)
         out[pos] = 34
         return at + size, pos + 1
     if kind == 0:
-        pos = _write_boolean(data[at] != 0, out, pos)
+        pos = write_boolean(data[at] != 0, out, pos)
     elif kind == 1:
         pos = write_int(data[at] - 256 * (data[at] >> 7), out, pos)
     elif kind == 2:
-        pos = write_int(_int16(data, at), out, pos)
+        pos = write_int(int16(data, at), out, pos)
     elif kind == 3:
-        pos = write_int(_int16(data, at) & 0xFFFF, out, pos)
+        pos = write_int(int16(data, at) & 0xFFFF, out, pos)
     elif kind == 4:
         pos = write_int(int32(data, at), out, pos)
     elif kind == 5:
         pos = write_int(int64(data, at), out, pos)
     else:
-        pos = _write_uuid(data, at, out, pos)
+        pos = write_uuid(data, at, out, pos)
     return at + size, pos
 
 
@@ -277,20 +138,20 @@ def _write_value(
         if fields[row, 0] == 9 and is_nullable:
             # Tagged structs encode null differently (MessageDataGenerator).
             if fields[row, 3] >= 0:
-                count, at = _unsigned_varint(data, at, end)
+                count, at = unsigned_varint(data, at, end)
             elif at < end:
                 count = 0 if data[at] > 127 else 1
                 at += 1
             else:
                 at = -1
             if at < 0 or count == 0:
-                return at, _write_null(out, pos)
+                return at, write_null(out, pos)
         return _write_element(data, at, end, fields, row, is_nullable, is_flexible, texts, out, pos)
-    count, at = _length(data, at, end, 0 if is_flexible else 4)
+    count, at = read_length(data, at, end, 0 if is_flexible else 4)
     if at < 0 or (count < 0 and not is_nullable):
         return -1, pos
     if count < 0:
-        return at, _write_null(out, pos)
+        return at, write_null(out, pos)
     out[pos] = 91
     pos += 1
     for i in range(count):
@@ -304,58 +165,6 @@ def _write_value(
             return -2, pos
     out[pos] = 93
     return at, pos + 1
-
-
-@cython.cfunc
-@cython.inline
-@cython.nogil
-@cython.exceptval(check=False)
-@cython.returns((cython.Py_ssize_t, cython.Py_ssize_t))
-def _find_tag(
-    data: cython.const[cython.uchar][::1],
-    at: cython.Py_ssize_t,
-    end: cython.Py_ssize_t,
-    count: cython.longlong,
-    sought: cython.longlong,
-):
-    """Returns the bounds of the last of ``count`` tagged fields at ``at`` with that tag, -1 if
-    there is none. The fields are well-formed."""
-    _i: cython.longlong
-    tag: cython.longlong
-    size: cython.longlong
-    start: cython.Py_ssize_t = -1
-    stop: cython.Py_ssize_t = -1
-    for _i in range(count):
-        tag, at = _unsigned_varint(data, at, end)
-        size, at = _unsigned_varint(data, at, end)
-        if tag == sought:
-            start = at
-            stop = at + size
-        at += size
-    return start, stop
-
-
-@cython.cfunc
-@cython.nogil
-@cython.exceptval(check=False)
-def _after_tags(
-    data: cython.const[cython.uchar][::1],
-    at: cython.Py_ssize_t,
-    end: cython.Py_ssize_t,
-    count: cython.longlong,
-) -> cython.Py_ssize_t:
-    """Returns the position after ``count`` tagged fields."""
-    _i: cython.longlong
-    number: cython.longlong
-    for _i in range(count):
-        number, at = _unsigned_varint(data, at, end)
-        if at < 0:
-            return -1
-        number, at = _unsigned_varint(data, at, end)
-        if at < 0 or number > end - at:
-            return -1
-        at += number
-    return at
 
 
 @cython.cfunc
@@ -410,7 +219,7 @@ def _write_fields(
         start = at
         stop = end
         if fields[row, 3] >= 0:
-            start, stop = _find_tag(data, tags_at, end, tags, fields[row, 3])
+            start, stop = find_tag(data, tags_at, end, tags, fields[row, 3])
             if start < 0:
                 continue
         if fields[row, 5] + 64 > out.shape[0] - pos:
@@ -459,11 +268,11 @@ def _write_struct(
     begin = pos
     at, pos = _write_fields(data, at, end, fields, first, count, is_flexible, 0, 0, texts, out, pos)
     if at >= 0 and is_flexible:
-        tags, at = _unsigned_varint(data, at, end)
+        tags, at = unsigned_varint(data, at, end)
         if at >= 0 and tags > 0:
             # Again, since some of them may come before others that were just written.
             tags_at = at
-            at = _after_tags(data, at, end, tags)
+            at = after_tags(data, at, end, tags)
             if at >= 0:
                 start, pos = _write_fields(
                     data, start, end, fields, first, count, is_flexible, tags_at, tags,
@@ -532,7 +341,7 @@ def _write_coordinator_value(
         return copy(out, pos, texts, 0, 8)
     if size < 2:
         return -1
-    version = _int16(data, at)
+    version = int16(data, at)
     if version < 0 or version >= versions:
         return -1
     return _write_message(
@@ -561,13 +370,13 @@ def _write_metadata_value(
     version: cython.longlong
     if size < 0:
         return -1
-    frame, at = _unsigned_varint(data, at, end)
+    frame, at = unsigned_varint(data, at, end)
     if at < 0 or frame != 1:
         return -1
-    number, at = _unsigned_varint(data, at, end)
+    number, at = unsigned_varint(data, at, end)
     if at < 0:
         return -1
-    version, at = _unsigned_varint(data, at, end)
+    version, at = unsigned_varint(data, at, end)
     if at < 0 or version >= versions or number >= heads.shape[0]:
         return -1
     return _write_message(
@@ -630,7 +439,7 @@ def write_messages(
                     data, spans[row, 2], spans[row, 3], versions, values, fields, texts, out, at
                 )
             else:
-                number = _int16(data, spans[row, 0]) if spans[row, 1] >= 2 else -1
+                number = int16(data, spans[row, 0]) if spans[row, 1] >= 2 else -1
                 middle = at
                 pos = -1
                 if number >= 0 and number < keys.shape[0]:
