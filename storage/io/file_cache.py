@@ -40,7 +40,8 @@ class FileCache(Generic[K, V]):
             self._values.move_to_end(key)
             # Evicted values are destroyed after the lock is released: a destructor may take its
             # time.
-            forgotten = [self._values.popitem(last=False)[1] for _ in range(self._surplus())]
+            surplus = len(self._values) - self._capacity
+            forgotten = [self._values.popitem(last=False)[1] for _ in range(surplus)]
         del forgotten
         return value
 
@@ -70,9 +71,6 @@ class FileCache(Generic[K, V]):
 
     def __len__(self) -> int:
         return len(self._values)
-
-    def _surplus(self) -> int:
-        return max(len(self._values) - self._capacity, 0)
 
 
 def most_open_files() -> int:

@@ -24,11 +24,12 @@ def retry_if_gone(look: Callable[[], T]) -> T:
     """Returns what `look` returns. Calls it again each time a file vanishes under it; each call
     must take a new view of the log. Raises SegmentGone if one file vanished ATTEMPTS times or
     VANISHED files vanished in all, after an eighth of a second or after 6 s."""
-    vanished: Counter[str] = Counter()
+    vanished: Counter[str] | None = None  # most calls succeed at once
     while True:
         try:
             return look()
         except SegmentGone as error:
+            vanished = Counter() if vanished is None else vanished
             vanished[error.file] += 1
             if vanished[error.file] == ATTEMPTS or vanished.total() == VANISHED:
                 raise

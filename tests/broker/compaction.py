@@ -316,7 +316,7 @@ def _batches(view: View, segment: Segment, with_records: bool) -> Iterator[Batch
             if header.record_count and with_records:
                 columns = view.batch(segment, header)
                 records = [columns.record(row) for row in range(len(columns))]
-            plain = replace(header, position=0, size=0, crc=0)
+            plain = header._replace(position=0, size=0, crc=0)
             yield plain, [replace(record, batch=plain) for record in records]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -114,7 +113,7 @@ def test_every_field_of_a_message(magic: int) -> None:
         TimestampType.CREATE_TIME if magic else TimestampType.NO_TIMESTAMP
     )
     # Magic 0 and 1 have none of these flags, whatever their attribute bits are.
-    flagged = replace(header, attributes=0xF0)
+    flagged = header._replace(attributes=0xF0)
     assert not flagged.is_transactional
     assert not flagged.is_control
     assert not flagged.has_delete_horizon

@@ -279,7 +279,7 @@ def test_a_walk_goes_over_what_is_new_alone(tmp_path: Path) -> None:
     partition = open_log(tmp_path / "p-0")
     view = partition.view()
     snapshots = snapshot_offsets(partition.directory)
-    tail = walk_from_start(partition.directory, snapshots, list(view.segments), LIMIT)
+    tail = walk_from_start(partition.directory.hold, snapshots, list(view.segments), LIMIT)
     assert (tail.position, tail.next_offset, tail.counted) == (10 * SIZE, 20, 20)
     assert tail.last is not None
     assert tail.last.base_offset == 18

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 from ..layout import MAX_INT32, MAX_OFFSET
 
@@ -77,8 +78,7 @@ class FileState(StrEnum):
     SWAP = ".swap"  # complete, and about to replace its source segments
 
 
-@dataclass(frozen=True, slots=True)
-class SegmentFileName:
+class SegmentFileName(NamedTuple):
     """The parsed name of a segment file. `base_offset` is the segment's base offset or, for a
     SNAPSHOT, the offset of its producer state."""
 
@@ -99,9 +99,8 @@ class MetadataSnapshotName:
 _TOPIC = re.compile(rf"[A-Za-z0-9._-]{{1,{_MAX_TOPIC}}}")
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,18}")
 _STATEFUL_DIR = re.compile(r"(.+)\.([0-9a-f]{32})-(delete|future|stray)")
-_SEGMENT_FILE = re.compile(
-    r"([0-9]{20})(\.log|\.index|\.timeindex|\.txnindex|\.snapshot)(|\.deleted|\.cleaned|\.swap)"
-)
+_OFFSET_DIGITS = 20
+_SUFFIXES = {f"{kind}{state}": (kind, state) for kind in FileKind for state in FileState}
 _METADATA_SNAPSHOT = re.compile(r"([0-9]{20})-([0-9]{10})\.checkpoint")
 
 
@@ -136,10 +135,12 @@ def deleted_partition_dir(topic: str, partition: int, uuid: str) -> str:
 
 def parse_segment_file(name: str) -> SegmentFileName | None:
     """Parses a file name in a partition directory; returns None if it contains no offset."""
-    match = _SEGMENT_FILE.fullmatch(name)
-    if match is None or int(match[1]) > MAX_OFFSET:
+    found = _SUFFIXES.get(name[_OFFSET_DIGITS:])
+    digits = name[:_OFFSET_DIGITS]
+    if found is None or not (digits.isascii() and digits.isdigit()):
         return None
-    return SegmentFileName(int(match[1]), FileKind(match[2]), FileState(match[3]))
+    offset = int(digits)
+    return SegmentFileName(offset, *found) if offset <= MAX_OFFSET else None
 
 
 def segment_file(base_offset: int, kind: FileKind, state: FileState = FileState.LIVE) -> str:

@@ -6,8 +6,7 @@ The engine works on the table; a ``BatchHeader`` is built to inspect a single ba
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import astuple, dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,8 +38,7 @@ Int64s = NDArray[np.int64]
 Int32s = NDArray[np.int32]
 
 
-@dataclass(frozen=True, slots=True)
-class BatchHeader:
+class BatchHeader(NamedTuple):
     """The header of a batch (``RecordBatch``).
 
     ``position`` is the batch's position in its file and ``size`` its total length, both in bytes.
@@ -103,8 +101,7 @@ class BatchHeader:
         return (self.base_sequence + offset - self.base_offset) & layout.MAX_INT32
 
 
-@dataclass(frozen=True, slots=True)
-class Walk:
+class Walk(NamedTuple):
     """How a scan over headers ended: ``end`` is the buffer position where it stopped, ``why`` one
     of the kernel's reasons, ``what`` the message if the reason is a fault, else empty."""
 
@@ -133,7 +130,7 @@ class BatchTable:
     @classmethod
     def of(cls, header: BatchHeader) -> BatchTable:
         """Returns a table of one batch."""
-        return cls(np.array([astuple(header)], dtype=np.int64))
+        return cls(np.array([header], dtype=np.int64))
 
     def __len__(self) -> int:
         return len(self.rows)

@@ -58,7 +58,8 @@ class PartitionFiles:
         self._refuse(others)
         live = self._found.live
         rest: list[str] = []
-        for text, size in files.items():
+        for text, status in files.items():
+            size = -1 if status is None else status.st_size
             kind = _KINDS.get(text[_OFFSET_DIGITS:])
             digits = text[:_OFFSET_DIGITS]
             if kind is None or text[0] != "0" or not (digits.isascii() and digits.isdigit()):

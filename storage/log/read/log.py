@@ -159,9 +159,7 @@ class Log:
         limit = self._context.limits.max_batch_bytes
         if tail is None or not tail.continues(segments):
             self._cuts += tail is not None
-            held = self._context.files.get(self.directory, self.directory.hold)
-            assert isinstance(held, OpenDirFd)
-            tail = walk_from_start(held, snapshots, segments, limit)
+            tail = walk_from_start(self._held, snapshots, segments, limit)
         else:
             tail = advance(tail, segments, limit)
         self._tail, self._walked = tail, now
@@ -219,8 +217,7 @@ class Log:
         """Lists the directory until no name changes meanwhile: a segment that is being renamed
         might appear under neither name. Returns the directory's stamp before the last listing, and
         what `list_logs` returns."""
-        held = self._context.files.get(self.directory, self.directory.hold)
-        assert isinstance(held, OpenDirFd)
+        held = self._held()
         for _ in range(_LISTINGS):
             before = held.stat()
             listed = stamp(before)
@@ -228,6 +225,11 @@ class Log:
             if held.stat().st_mtime_ns == before.st_mtime_ns:
                 break
         return listed, logs, snapshots
+
+    def _held(self) -> OpenDirFd:
+        held = self._context.files.get(self.directory, self.directory.hold)
+        assert isinstance(held, OpenDirFd)
+        return held
 
     def _files(self, log: LogFile, known: dict[int, SegmentFiles]) -> SegmentFiles:
         files = known.get(log.base_offset)

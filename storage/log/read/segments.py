@@ -7,20 +7,21 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Final, overload
+from os import stat_result
+from typing import Final, NamedTuple, overload
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ...errors import CorruptError
 from ...format.files.names import FileKind, FileState, SegmentFileName, parse_segment_file
 from ...format.layout import MAX_OFFSET
-from ...io.disk import DirectoryEntry, OpenDirFd
+from ...io.disk import OpenDirFd
 from ...segment.segment import Segment, SegmentFiles
-from ..state.snapshots import offsets_of
 
 _UNKNOWN: Final = MAX_OFFSET
 _INDEXES: Final = (str(FileKind.INDEX), str(FileKind.TIMEINDEX))
+_LOGS: Final = (str(FileKind.LOG), f"{FileKind.LOG}{FileState.SWAP}")
 
 
 class RolledTimestamps:
@@ -31,7 +32,7 @@ class RolledTimestamps:
     def __init__(self, segments: Sequence[Segment]) -> None:
         self._segments = segments
         # Any thread may store a result: all threads would compute the same.
-        self._largest = np.full(len(segments), _UNKNOWN, dtype=np.int64)
+        self._largest: NDArray[np.int64] | None = None
 
     def first_reaching(
         self, timestamp: int, index: int, find_largest: Callable[[Segment], int]
@@ -40,6 +41,8 @@ class RolledTimestamps:
         computed by ``find_largest``, is >= ``timestamp``; the number of segments if there is
         none."""
         largest = self._largest
+        if largest is None:
+            self._largest = largest = np.full(len(self._segments), _UNKNOWN, dtype=np.int64)
         while index < len(largest):
             if largest[index] == _UNKNOWN:
                 largest[index] = find_largest(self._segments[index])
@@ -98,8 +101,7 @@ class Segments(Sequence[Segment]):
         return self._segments[max(self.floor_index(offset), 0) :]
 
 
-@dataclass(frozen=True, slots=True)
-class LogFile:
+class LogFile(NamedTuple):
     """A ``.log`` as listed. ``inode`` distinguishes it from another file of the same name."""
 
     base_offset: int
@@ -127,32 +129,32 @@ def list_logs(
     live: dict[int, LogFile] = {}
     swaps: dict[int, LogFile] = {}
     cleaned: list[int] = []
-    others: list[SegmentFileName | None] = []
-    for entry in directory.list(_is_log):
-        if entry.name.endswith(_INDEXES):
+    snapshots: list[int] = []
+    files, others = directory.files(*_LOGS)
+    for text, status in files.items():
+        name = None if text.endswith(_INDEXES) else parse_segment_file(text)
+        if name is None:
             continue
-        name = parse_segment_file(entry.name)
-        if name is not None and name.state is FileState.CLEANED and entry.is_file:
+        if name.state is FileState.CLEANED:
             cleaned.append(name.base_offset)  # of any kind: the `.log` is renamed first
-        if name is None or name.kind is not FileKind.LOG:
-            others.append(name)
-            continue
-        if not entry.is_file:
+        elif name.kind is FileKind.LOG and name.state is not FileState.DELETED:
+            logs = live if name.state is FileState.LIVE else swaps
+            logs[name.base_offset] = _log_file(name, status)
+        elif name.kind is FileKind.SNAPSHOT and name.state is FileState.LIVE:
+            snapshots.append(name.base_offset)
+    for entry in others:
+        name = parse_segment_file(entry.name)
+        if name is not None and name.kind is FileKind.LOG:
             what = f"a {entry.kind}, not a regular file"
             report(CorruptError(what, directory.path_of(entry.name)))
-        if not entry.is_file and name.state is not FileState.LIVE:
-            continue
-        if name.state is FileState.LIVE:
-            live[name.base_offset] = _log_file(name.base_offset, name.state, entry)
-        elif name.state is FileState.SWAP:
-            swaps[name.base_offset] = _log_file(name.base_offset, name.state, entry)
+            if name.state is FileState.LIVE:
+                live[name.base_offset] = _log_file(name, entry.stat)
     uncommitted_from = min(cleaned, default=None)
     for base, swap in swaps.items():
         is_covered = base in live and live[base].size > 0
         if not is_covered and (uncommitted_from is None or base < uncommitted_from):
             live[base] = swap
-    logs = sorted(live.values(), key=lambda log: log.base_offset)
-    return logs, tuple(offsets_of(others))
+    return [live[base] for base in sorted(live)], tuple(sorted(snapshots))
 
 
 def drop_covered(logs: list[LogFile], next_offset: Callable[[LogFile], int]) -> list[LogFile]:
@@ -179,13 +181,7 @@ def unchanged(files: SegmentFiles, log: LogFile) -> bool:
     return files.identity == log.inode and files.state is log.state
 
 
-def _is_log(name: str) -> bool:
-    return ".log" in name
-
-
-def _log_file(base_offset: int, state: FileState, entry: DirectoryEntry) -> LogFile:
-    status = entry.stat
-    assert status is not None  # requested by _is_log
-    return LogFile(
-        base_offset, state, (status.st_dev, status.st_ino), status.st_size, status.st_mtime_ns
-    )
+def _log_file(name: SegmentFileName, status: stat_result | None) -> LogFile:
+    assert status is not None  # requested for _LOGS
+    identity = (status.st_dev, status.st_ino)
+    return LogFile(name.base_offset, name.state, identity, status.st_size, status.st_mtime_ns)

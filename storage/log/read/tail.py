@@ -8,15 +8,15 @@ every roll and clean shutdown) and later covers only what was appended since. (`
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Final, NamedTuple
 
 from ...errors import CorruptError, SegmentGone
 from ...format.files.snapshot import parse_producer_snapshot
 from ...format.layout import MAX_OFFSET
-from ...format.records import batch as b
 from ...format.records.batch import BatchHeader, BatchTable
-from ...io.disk import DirFd, NoFile, OpenDirFd
+from ...io.disk import NoFile, OpenDirFd
 from ...segment.extent import Extent, Fault
 from ...segment.salvage import is_intact, read_checksum_error
 from ...segment.segment import Segment
@@ -31,22 +31,26 @@ _SETTLED_NS = 1_000_000_000
 _SMALL_BYTES = 16 << 10
 
 
-@dataclass(frozen=True, slots=True)
-class Tail:
+_NO_TRANSACTIONS: Final[Mapping[int, int]] = MappingProxyType({})
+
+
+class Tail(NamedTuple):
     """The result of a walk up to ``position`` in the segment with the ``.log`` ``identity``.
 
     ``next_offset``: the log end offset. ``open_transactions``: first offset by producer id, from
     all batches below ``counted``. ``last``: the last whole batch. ``fault``: what follows it, if
-    that is not a batch.
+    that is not a batch. ``has_gaps``: whether the walk passed damage, which may have hidden
+    transactions.
     """
 
     counted: int
-    open_transactions: Mapping[int, int] = field(default_factory=dict)
+    open_transactions: Mapping[int, int] = _NO_TRANSACTIONS
     identity: tuple[int, int] = (0, 0)
     position: int = 0
     next_offset: int = 0
     last: BatchHeader | None = None
     fault: Fault | None = None
+    has_gaps: bool = False
 
     def continues(self, segments: Sequence[Segment]) -> bool:
         """Whether the walk can continue: its segment still exists, with its last batch in place.
@@ -61,13 +65,19 @@ class Tail:
 
 
 def walk_from_start(
-    directory: DirFd | OpenDirFd,
+    directory: Callable[[], OpenDirFd],
     snapshots: Sequence[int],
     segments: Sequence[Segment],
     max_batch_bytes: int,
 ) -> Tail:
     """Returns the tail of a log that was not read before. ``snapshots``: the offsets of the
-    snapshots in its directory, ascending."""
+    snapshots in its ``directory``, which is opened if one is needed, ascending."""
+    first = segments[0]
+    if first.is_active and first.base_offset == 0 and first.size <= _SMALL_BYTES:
+        # All batches that the log ever had are walked, so no snapshot can know more.
+        tail = advance(Tail(0), segments, max_batch_bytes)
+        if not tail.has_gaps:
+            return tail
     state = _newest_state(directory, snapshots, segments, MAX_OFFSET)
     tail = advance(state, segments, max_batch_bytes)
     if tail.counted > tail.next_offset:
@@ -78,7 +88,7 @@ def walk_from_start(
 
 
 def _newest_state(
-    directory: DirFd | OpenDirFd,
+    directory: Callable[[], OpenDirFd],
     snapshots: Sequence[int],
     segments: Sequence[Segment],
     highest: int,
@@ -91,7 +101,7 @@ def _newest_state(
         if offset < start:
             break
         try:
-            entries = parse_producer_snapshot(read_snapshot(directory, offset))
+            entries = parse_producer_snapshot(read_snapshot(directory(), offset))
         except (CorruptError, SegmentGone, OSError):
             continue
         open_transactions = {
@@ -143,22 +153,25 @@ def _walk(tail: Tail, extent: Extent) -> Tail:
     The last batch's checksum is verified: no later batch confirms it, and it determines the end.
     """
     if tail.fault is not None:
-        tail = replace(tail, fault=None)
+        tail = tail._replace(fault=None)
     before, latest = tail, BatchTable.empty()
     for part in walk_headers(extent):
         if isinstance(part, Fault):
-            tail = replace(tail, fault=part if part.reaches(extent.end) else None)
+            reaches_end = part.reaches(extent.end)
+            tail = tail._replace(
+                fault=part if reaches_end else None, has_gaps=tail.has_gaps or not reaches_end
+            )
             continue
         before, latest = tail, BatchTable(part.rows.copy())
         tail = _taken(tail, part, extent)
-    sound = len(latest)
+    if not len(latest) or (tail.last is not None and is_intact(extent, tail.last)):
+        return tail
+    sound = len(latest) - 1
     while sound and not is_intact(extent, latest[sound - 1]):
         sound -= 1
-    if sound < len(latest):
-        bad = latest[sound]
-        tail = _taken(before, latest.select(slice(0, sound)), extent)
-        tail = replace(tail, fault=Fault(read_checksum_error(extent, bad), extent.end, bad))
-    return tail
+    bad = latest[sound]
+    tail = _taken(before, latest.select(slice(0, sound)), extent)
+    return tail._replace(fault=Fault(read_checksum_error(extent, bad), extent.end, bad))
 
 
 def _taken(tail: Tail, table: BatchTable, extent: Extent) -> Tail:
@@ -166,14 +179,16 @@ def _taken(tail: Tail, table: BatchTable, extent: Extent) -> Tail:
     if not len(table):
         return tail
     last = table[-1]
-    new = table.select(table.column(b.BASE_OFFSET) >= tail.counted)
     return Tail(
         counted=max(tail.counted, last.last_offset + 1),
-        open_transactions=advance_open_transactions(tail.open_transactions, new, extent),
+        open_transactions=advance_open_transactions(
+            tail.open_transactions, table, tail.counted, extent
+        ),
         identity=tail.identity,
         position=last.next_position,
         next_offset=last.last_offset + 1,
         last=last,
+        has_gaps=tail.has_gaps,
     )
 
 

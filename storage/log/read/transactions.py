@@ -151,15 +151,17 @@ def _base_offset(segment: Segment) -> int:
 
 
 def advance_open_transactions(
-    open_transactions: Mapping[int, int], table: BatchTable, extent: Extent
+    open_transactions: Mapping[int, int], table: BatchTable, start: int, extent: Extent
 ) -> Mapping[int, int]:
-    """Returns the first offset of each producer's open transaction, after the batches of ``table``.
+    """Returns the first offset of each producer's open transaction, after the batches of ``table``
+    from the offset ``start`` on.
 
     Only an intact batch begins one: a flipped bit must not make all later records unstable.
     """
-    transactional = table.flagged(TRANSACTIONAL_MASK)
-    if not transactional.any():
+    if not table.union(b.ATTRIBUTES) & TRANSACTIONAL_MASK:
         return open_transactions
+    transactional = table.flagged(TRANSACTIONAL_MASK)
+    transactional &= table.column(b.BASE_OFFSET) >= start
     transactions = dict(open_transactions)
     for header in table.select(transactional):
         if header.is_control:

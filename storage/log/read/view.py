@@ -13,8 +13,6 @@ from enum import StrEnum
 from functools import partial
 from typing import cast
 
-import numpy as np
-
 from ...errors import CorruptError, OffsetNotFound, StorageError, fresh, printable
 from ...format.layout import CODEC_MASK, CONTROL_MASK, TRANSACTIONAL_MASK
 from ...format.records import batch as b
@@ -385,7 +383,7 @@ class View:
 
     def batch(self, segment: Segment, header: BatchHeader) -> Columns:
         """Returns a decoded batch, from the cache if possible. Raises CorruptError if damaged."""
-        key = (segment.files.identity, _row(header))
+        key = (segment.files.identity, header)
         columns = self.context.batches.get(key)
         if columns is not None:
             return columns
@@ -399,7 +397,7 @@ class View:
         data = memoryview(log.read(header.position, header.size))
         if len(data) < header.size or not checksum_is_right(data, header, header.position):
             raise checksum_error(data, header, header.position).at(log.path)
-        table = BatchTable(np.array([_row(header)], dtype=np.int64))
+        table = BatchTable.of(header)
         with self.context.decoder() as decoder:
             for part in decoder.decode(data, header.position, table, log.path):
                 if isinstance(part, BadBatch):
@@ -509,7 +507,3 @@ def last_offset(
             return last
         high, step = start, step * 8
     return None
-
-
-def _row(header: BatchHeader) -> tuple[int, ...]:
-    return tuple(getattr(header, name) for name in BatchHeader.__dataclass_fields__)

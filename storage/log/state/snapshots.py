@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 from ...format.files.names import (
     FileKind,
     FileState,
-    SegmentFileName,
     parse_segment_file,
     segment_file,
 )
@@ -112,12 +111,7 @@ class SnapshotFiles:
 
 def snapshot_offsets(directory: DirFd) -> list[int]:
     """Returns the offsets of a partition's snapshots, ascending."""
-    return offsets_of(parse_segment_file(entry.name) for entry in directory.list())
-
-
-def offsets_of(names: Iterable[SegmentFileName | None]) -> list[int]:
-    """Returns the offsets of the snapshots among a directory's names, ascending. None stands for
-    another file."""
+    names = (parse_segment_file(entry.name) for entry in directory.list())
     return sorted(
         name.base_offset
         for name in names
