@@ -8,7 +8,8 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import islice
-from threading import Condition
+from threading import Condition, get_ident
+from time import monotonic
 from typing import Final, Generic, TypeVar
 
 Item = TypeVar("Item")
@@ -16,6 +17,8 @@ Result = TypeVar("Result")
 
 # The first items are made on demand, so that a caller that needs few of them waits for no thread.
 _FIRST: Final = 2
+# A thread that requested an item this recently (seconds) is taken to be working on it.
+_BUSY_SECONDS: Final = 0.05
 
 
 def processors() -> int:
@@ -27,8 +30,9 @@ def processors() -> int:
 
 def read_ahead(items: Generator[Item]) -> OrderedResults[Item]:
     """Prefetches: yields the items, making each one in a thread while the caller works on the one
-    before, if there is a processor for that. Two items exist at a time, so both must stay valid.
-    Otherwise as `parallel_map`."""
+    before, as long as there is a processor for that: if as many threads as there are processors
+    iterate, each makes its own items, because handing them over would only cost time. Two items
+    exist at a time, so both must stay valid. Otherwise as `parallel_map`."""
     return parallel_map(items, [lambda item: item])
 
 
@@ -81,8 +85,31 @@ class OrderedResults(Iterator[Result]):
         self._results.end()  # a dropped executor signals its threads to end, without waiting
 
 
+class _Consumers:
+    """The threads that have requested items within the last _BUSY_SECONDS."""
+
+    def __init__(self) -> None:
+        self._requested: dict[int, float] = {}  # by thread; its operations are atomic
+
+    def count(self) -> int:
+        """Returns their number, including the calling thread, which is requesting an item."""
+        now = self._requested[get_ident()] = monotonic()
+        for thread, requested in list(self._requested.items()):
+            if now - requested > _BUSY_SECONDS:
+                self._requested.pop(thread, None)
+        return len(self._requested)
+
+    def remove(self) -> None:
+        """Removes the calling thread, whose iteration is over."""
+        self._requested.pop(get_ident(), None)
+
+
+_CONSUMERS: Final = _Consumers()
+
+
 class _Results(Generic[Item, Result]):
-    """The results: the first ones are computed on demand, the others by threads."""
+    """The results: the first ones are computed on demand, the others by threads, as long as there
+    is a processor for them."""
 
     def __init__(
         self, items: Generator[Item], functions: Sequence[Callable[[Item], Result]]
@@ -90,6 +117,7 @@ class _Results(Generic[Item, Result]):
         self._input = _Input(items)
         self._functions = functions
         self._number = 0  # of the next item to return
+        self._submitted = 0  # number of the next item to submit to the threads
         self._pending: deque[Future[list[Result]]] = deque()
         self._executor: ThreadPoolExecutor | None = None
 
@@ -99,31 +127,44 @@ class _Results(Generic[Item, Result]):
             raise StopIteration
         number = self._number
         self._number += 1
-        if self._executor is None and processors() < 2:
-            found = self._input.work(number, self._functions[0])
-        elif number < _FIRST:
-            found = self._input.work(number, self._function(number))
+        has_threads = self._has_processors()
+        if self._pending or (has_threads and number >= _FIRST):
+            found = self._by_threads(number, has_threads)
         else:
-            found = self._by_threads(number)
+            found = self._input.work(number, self._function(number))
         for each in found:
             return each
+        _CONSUMERS.remove()
         raise StopIteration
 
-    def _by_threads(self, number: int) -> list[Result]:
+    def _has_processors(self) -> bool:
+        """Returns whether there are processors for the threads. Several functions are meant to run
+        in parallel, whatever else does."""
+        count = processors()
+        busy = _CONSUMERS.count()
+        return count > (busy if len(self._functions) == 1 else 1)
+
+    def _by_threads(self, number: int, has_threads: bool) -> list[Result]:
+        if not self._pending:
+            self._submitted = number
+            self._submit_below(number + len(self._functions))
+        made = self._pending.popleft().result()
+        if made and has_threads:
+            self._submit_below(number + 1 + len(self._functions))
+        return made
+
+    def _submit_below(self, end: int) -> None:
         if self._executor is None:
             count = len(self._functions)
             self._executor = ThreadPoolExecutor(count, thread_name_prefix="kafkafs-ahead")
-            for following in range(number, number + count):
-                self._submit(self._executor, following)
-        made = self._pending.popleft().result()
-        if made:
-            self._submit(self._executor, number + len(self._functions))
-        return made
-
-    def _submit(self, executor: ThreadPoolExecutor, number: int) -> None:
-        self._pending.append(executor.submit(self._input.work, number, self._function(number)))
+        for number in range(self._submitted, end):
+            work = self._executor.submit(self._input.work, number, self._function(number))
+            self._pending.append(work)
+        self._submitted = end
 
     def _function(self, number: int) -> Callable[[Item], Result]:
+        if self._executor is None and processors() < 2:
+            return self._functions[0]
         return self._functions[number % len(self._functions)]
 
     def end(self) -> None:

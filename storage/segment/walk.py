@@ -92,14 +92,14 @@ def read_runs(
         return
     largest = max(RECORD_BATCH_OVERHEAD, min(run_bytes, extent.end - extent.start))
     piece = min(largest, _FIRST_RUN_BYTES)
-    buffer = memoryview(bytearray(piece))
+    buffer = memoryview(b"")
     room = BatchTable.empty(_RUN_ROWS)
     position, previous = extent.start, extent.previous
     while position < extent.end:
         if stay_valid:
             buffer, room = BUFFERS.acquire(piece), BatchTable.empty(_RUN_ROWS)
         elif piece > len(buffer):
-            buffer = memoryview(bytearray(piece))
+            buffer = BUFFERS.acquire(piece)
         wanted = min(piece, extent.end - position)
         got = extent.file.read_into(position, buffer[:wanted])
         table, walk = b.scan(buffer, got, position, room, previous_offset=previous, whole=True)

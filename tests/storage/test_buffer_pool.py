@@ -51,8 +51,13 @@ def test_any_view_keeps_a_buffer() -> None:
 def test_little_is_kept_idle(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(buffer_pool, "_LARGEST_IDLE", 1 << 20)
     pool = BufferPool()
-    acquired = [pool.acquire(size) for size in (1 << 20, 1 << 20, 2 << 20, 1, 1, 1, 1)]
+    acquired = [pool.acquire(size) for size in (1 << 20, 1 << 20, 2 << 20, *(30 * [1]))]
     del acquired
     assert len(pool._idle) == buffer_pool._MAX_IDLE
     assert max(map(len, pool._idle)) <= 1 << 20
     assert not pool._acquired
+    monkeypatch.setattr(buffer_pool, "_MOST_IDLE_BYTES", 3 << 20)
+    pool = BufferPool()
+    acquired = [pool.acquire(1 << 20) for _ in range(4)]
+    del acquired
+    assert sum(map(len, pool._idle)) == 3 << 20

@@ -9,6 +9,7 @@ from collections.abc import Callable, Generator
 
 import pytest
 
+from kafkafs.storage.concurrency import read_ahead as read_ahead_module
 from kafkafs.storage.concurrency.read_ahead import parallel_map, read_ahead
 from tests.waiting import PATIENCE_SECONDS
 
@@ -67,7 +68,7 @@ def test_who_has_enough_leaves_no_thread_behind(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_neither_does_what_was_made_ahead_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1})
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1, 2})
     inner = read_ahead(numbers(100, []))
     ahead = read_ahead(2 * number for number in inner)
     assert [next(ahead) for _ in range(6)] == [0, 2, 4, 6, 8, 10]
@@ -75,6 +76,26 @@ def test_neither_does_what_was_made_ahead_of_it(monkeypatch: pytest.MonkeyPatch)
     ahead.close()
     inner.close()
     assert not [each for each in threading.enumerate() if "ahead" in each.name]
+
+
+def test_no_item_is_handed_over_while_each_processor_has_a_thread_that_iterates(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1})
+    monkeypatch.setattr(read_ahead_module, "_BUSY_SECONDS", PATIENCE_SECONDS)
+    monkeypatch.setattr(read_ahead_module._CONSUMERS, "_requested", {})
+    made_by: list[str] = []
+    ahead = read_ahead(numbers(9, made_by))
+    found = [next(ahead) for _ in range(4)]
+    other = threading.Thread(target=lambda: next(read_ahead(numbers(9, []))))
+    other.start()
+    other.join()
+    found += [next(ahead) for _ in range(3)]  # of these, the first was made ahead
+    read_ahead_module._CONSUMERS._requested.clear()
+    assert found + list(ahead) == list(range(9))
+    own = threading.current_thread().name
+    are_own = [name == own for name in made_by]
+    assert are_own == 2 * [True] + 3 * [False] + 2 * [True] + 2 * [False]
 
 
 class TestSideBySide:

@@ -13,9 +13,11 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-# The pool keeps at most this many idle buffers, none larger than this.
-_MAX_IDLE: Final = 4
+# The pool keeps at most this many idle buffers, none larger than this, and this many bytes in
+# total: what two scans at a time use.
+_MAX_IDLE: Final = 16
 _LARGEST_IDLE: Final = 8 << 20
+_MOST_IDLE_BYTES: Final = 48 << 20
 # Sizes are rounded up to a multiple of this, so that a buffer fits more requests.
 _STEP: Final = 256 << 10
 # A buffer more than this many times as large as requested is left for other requests.
@@ -67,6 +69,8 @@ class BufferPool:
         del self._acquired[id(reference)]
         if len(reference.memory) <= _LARGEST_IDLE:
             self._idle.append(reference.memory)
+            if sum(map(len, tuple(self._idle))) > _MOST_IDLE_BYTES:
+                self._idle.popleft()
 
 
 BUFFERS: Final = BufferPool()
