@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from click.testing import CliRunner
 from pyspark.sql import SparkSession
@@ -20,7 +21,8 @@ from kafkafs.spark.jobs.export_files import SCHEMA
 from kafkafs.storage.errors import CorruptError, LogDirLocked, Refused, UnknownTopic, Unregistered
 from kafkafs.storage.format.layout import Codec
 from kafkafs.storage.format.records import batch as b
-from kafkafs.storage.format.records.columns import Columns, Record
+from kafkafs.storage.format.records.arrow import RECORD_SCHEMA, to_record_batch
+from kafkafs.storage.format.records.columns import Columns
 from kafkafs.storage.log.read.transactions import Isolation
 from kafkafs.storage.log_dirs.engine import Engine
 from kafkafs.storage.log_manager import LogManager
@@ -37,28 +39,28 @@ Key = tuple[str, int]
 
 def records(
     where: Path | str, isolation: Isolation = Isolation.READ_COMMITTED
-) -> dict[Key, list[tuple[Any, ...]]]:
+) -> dict[Key, pa.Table]:
     """Returns all that a consumer sees, except properties of batches; skips damage."""
     engine = Engine(str(where))
-    found: dict[Key, list[tuple[Any, ...]]] = {}
+    found: dict[Key, pa.Table] = {}
     for topic, numbers in engine.topics().items():
         for number in numbers if not topic.startswith("__") else ():
-            view = engine.log(topic, number).view()
-            rows = [
-                _shown(part.record(row))
-                for part in view.scan(isolation=isolation)
+            parts = [
+                to_record_batch(part, topic, number)
+                for part in engine.log(topic, number).view().scan(isolation=isolation)
                 if isinstance(part, Columns)
-                for row in range(len(part))
             ]
-            if rows:
-                found[topic, number] = rows
+            rows = pa.Table.from_batches(parts, RECORD_SCHEMA)
+            if len(rows):
+                found[topic, number] = _shown(rows)
     return found
 
 
-def _shown(record: Record) -> tuple[Any, ...]:
+def _shown(rows: pa.Table) -> pa.Table:
     # Format v0 has no timestamp type; in v2 a record without a timestamp has type CreateTime.
-    kind = max(record.timestamp_type, 0)
-    return record.offset, record.timestamp, kind, record.key, record.value, record.headers
+    column = rows.schema.get_field_index("timestampType")
+    kinds = pc.max_element_wise(rows["timestampType"], 0)
+    return rows.set_column(column, "timestampType", kinds)
 
 
 def table(rows: list[tuple[int, int, int]]) -> pa.Table:
