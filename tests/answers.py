@@ -104,6 +104,13 @@ def record(line: dict[str, Any]) -> ExpectedRecord:
     )
 
 
+def isolations(corpus: str, topic: str, partition: int) -> tuple[str, ...]:
+    """Returns the isolation levels whose answers differ: only READ_COMMITTED if both levels got the
+    same records."""
+    both = (directory(corpus) / "records" / f"{topic}-{partition}.jsonl.gz").exists()
+    return (READ_COMMITTED,) if both else (READ_COMMITTED, READ_UNCOMMITTED)
+
+
 def offsets(corpus: str) -> dict[tuple[str, int], ExpectedOffsets]:
     """Returns the start, end and last stable offsets and the largest timestamp of every
     partition."""
