@@ -87,7 +87,7 @@ def each_cut(root: Path, every: int, look: Callable[[Path, set[int]], T]) -> lis
 
 
 def test_power_cuts(memory_path: Path) -> None:
-    found = each_cut(memory_path / "root", 199, go_on)
+    found = each_cut(memory_path / "root", 359, go_on)
     assert set(map(frozenset, found)) <= set(map(frozenset, map(range, range(WRITES + 1))))
 
 
@@ -148,7 +148,7 @@ def as_a_stranger(log_dir: Path, marks: set[int]) -> bool:
 
 
 def test_a_broker_comes_first(memory_path: Path) -> None:
-    assert len(each_cut(memory_path / "root", 101, as_a_stranger)) > 10
+    assert len(each_cut(memory_path / "root", 241, as_a_stranger)) > 10
 
 
 @pytest.mark.slow
