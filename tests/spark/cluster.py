@@ -1,9 +1,9 @@
-"""Runs a standalone Spark cluster: a master and workers, each a separate process on the loopback
-interface, and drivers that `spark-submit` starts, as users start them. Each worker has its own
-address: to Spark it is a separate machine, and a speculative attempt runs on another worker.
+"""Runs clusters for Spark on the loopback interface: their daemons, each a separate process, and
+drivers that `spark-submit` starts, as users start them. `Standalone` is Spark's own cluster; that
+of YARN is in `yarn.py`.
 
-No process outlives the one that started it. The kernel kills master, workers and drivers with it;
-an executor exits after its worker, and its Python processes exit after the executor.
+No process outlives the one that started it. The kernel kills daemons and drivers with it; an
+executor exits after its worker or driver, and its Python processes exit after the executor.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import re
 import signal
 import subprocess
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -31,6 +32,8 @@ STOP_SECONDS = 60
 #: Far longer than any job takes, or a part of one.
 JOB_SECONDS = 240
 LOOPBACK = "127.0.0.1"
+#: The directory into which an executor unpacks the archive with kafkafs.
+PACKAGES = "kafkafs-packages"
 
 #: Options for fast JVM startup, which matters more here than peak performance.
 JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
@@ -86,29 +89,31 @@ class Driver:
         self._process.wait(STOP_SECONDS)
 
 
-class Cluster:
-    """A master and workers of one core each, with logs and scratch files in `directory`."""
+class Cluster(ABC):
+    """A cluster that gives a driver two executors of one core, with logs and scratch files in
+    `directory`."""
 
-    def __init__(self, directory: Path, workers: int = 2) -> None:
+    #: Configs of a driver in addition to CONFIGURATION.
+    configuration: Mapping[str, str] = {}
+    #: Whether executors exit when the daemon that started them is killed.
+    executors_exit = True
+
+    def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._count = workers
         self._daemons: list[subprocess.Popen[bytes]] = []
         self._drivers: list[Driver] = []
         self.master = ""
 
+    @abstractmethod
     def start(self) -> None:
-        """Starts all processes; returns when the workers have registered."""
-        (self._directory / "conf").mkdir(parents=True)
-        log = self._start_daemon("master", "--host", LOOPBACK, "--port", "0")
-        address = r"Starting Spark master at (spark://\S+)"
-        self.master = _found(lambda: re.findall(address, log.read_text()), log)[0]
-        for number in range(self._count):
-            scratch = str(self._directory / f"work-{number}")
-            limits = ("--cores", "1", "--memory", "640m")
-            where = ("--host", f"127.0.0.{2 + number}", "--work-dir", scratch)
-            self._start_daemon(f"worker-{number}", *where, *limits, self.master)
-        registered = "Registering worker"
-        _found(lambda: log.read_text().count(registered) == self._count, log)
+        """Starts all daemons; returns when they can run a driver's executors."""
+
+    def shipping(self, archive: Path, python: str) -> tuple[Sequence[str], Mapping[str, str]]:
+        """Returns options and environment of a driver whose workers run a `python` that has no
+        kafkafs, and import it from an archive, as the page describes."""
+        options = ("--archives", f"{archive}#{PACKAGES}")
+        path = ("--conf", f"spark.executorEnv.PYTHONPATH={PACKAGES}")
+        return (*options, *path), {"PYSPARK_PYTHON": python}
 
     def close(self) -> None:
         """Kills all running processes and waits until they have exited."""
@@ -118,6 +123,10 @@ class Cluster:
         for daemon in reversed(self._daemons):
             daemon.kill()
             daemon.wait(STOP_SECONDS)
+        if not self.executors_exit:
+            for pid in running:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
         wait_until(lambda: not any(map(is_alive, running)), "executors outlive their worker")
 
     def submit(
@@ -128,7 +137,8 @@ class Cluster:
         environment: Mapping[str, str] | None = None,
     ) -> Driver:
         """Runs `spark-submit OPTIONS PROGRAM ARGUMENTS`; the driver imports from this tree."""
-        settings = [part for pair in CONFIGURATION.items() for part in ("--conf", "=".join(pair))]
+        configs = {**CONFIGURATION, **self.configuration}
+        settings = [part for pair in configs.items() for part in ("--conf", "=".join(pair))]
         output = self._directory / f"driver-{len(self._drivers)}.log"
         command = [str(SPARK_HOME / "bin" / "spark-submit"), "--master", self.master, *settings]
         process = self._popen(
@@ -154,13 +164,10 @@ class Cluster:
             if b"CoarseGrainedExecutorBackend" in _read(pid, "cmdline")
         ]
 
-    def _start_daemon(self, name: str, *arguments: str) -> Path:
-        """Starts a master or a worker; returns the path of its log."""
+    def _start_daemon(self, name: str, command: Sequence[str], address: str = LOOPBACK) -> Path:
+        """Starts a daemon whose processes use this address; returns the path of its log."""
         log = self._directory / f"{name}.log"
-        kind = name.split("-")[0]
-        main = f"org.apache.spark.deploy.{kind}.{kind.title()}"
-        command = [str(SPARK_HOME / "bin" / "spark-class"), main, "--webui-port", "0", *arguments]
-        self._daemons.append(self._popen(log, command, {}))
+        self._daemons.append(self._popen(log, command, {"SPARK_LOCAL_IP": address}))
         return log
 
     def _popen(
@@ -189,6 +196,30 @@ class Cluster:
                 stdout=log,
                 stderr=subprocess.STDOUT,
             )
+
+
+class Standalone(Cluster):
+    """A master and two workers. Each worker has its own address: to Spark it is a separate machine,
+    and a speculative attempt runs on another worker."""
+
+    def start(self) -> None:
+        (self._directory / "conf").mkdir(parents=True)
+        log = self._start_node("master", "--host", LOOPBACK, "--port", "0")
+        address = r"Starting Spark master at (spark://\S+)"
+        self.master = started(lambda: re.findall(address, log.read_text()), log)[0]
+        for number in range(2):
+            scratch = str(self._directory / f"work-{number}")
+            limits = ("--cores", "1", "--memory", "640m")
+            where = ("--host", f"127.0.0.{2 + number}", "--work-dir", scratch)
+            self._start_node(f"worker-{number}", *where, *limits, self.master)
+        started(lambda: log.read_text().count("Registering worker") == 2, log)
+
+    def _start_node(self, name: str, *arguments: str) -> Path:
+        """Starts a master or a worker; returns the path of its log."""
+        kind = name.split("-")[0]
+        main = f"org.apache.spark.deploy.{kind}.{kind.title()}"
+        spark_class = str(SPARK_HOME / "bin" / "spark-class")
+        return self._start_daemon(name, [spark_class, main, "--webui-port", "0", *arguments])
 
 
 def descendants(pid: int) -> Iterator[int]:
@@ -225,7 +256,7 @@ def has_open(pid: int, suffix: str) -> bool:
     return False
 
 
-def _found(find: Callable[[], T], log: Path) -> T:
+def started(find: Callable[[], T], log: Path) -> T:
     """Returns the result of `find` once it is true. Raises ClusterError on timeout."""
     try:
         return wait_until(find, seconds=START_SECONDS)

@@ -1,4 +1,5 @@
-"""Tests of the format on a standalone cluster: correct records whatever process is killed."""
+"""Tests of the format on a standalone cluster: correct records whatever process is killed. With
+KAFKAFS_SPARK_CLUSTERS=all, each runs on YARN, too."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ import site
 import subprocess
 import sys
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from glob import glob
@@ -28,8 +29,9 @@ from tests.building import BatchFields, build_batch
 from tests.conftest import fingerprint
 from tests.logs import TopicSettings, write_log_dir, write_partition
 from tests.readme import ROOT
-from tests.spark.cluster import JOB_SECONDS, Cluster, Driver, has_open, parent
+from tests.spark.cluster import JOB_SECONDS, Cluster, Driver, Standalone, has_open, parent
 from tests.spark.expected import rows_of_kafka
+from tests.spark.yarn import Yarn
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
@@ -39,6 +41,9 @@ Corpus = Callable[[str], Path]
 PROGRAM = Path(__file__).with_name("cluster_driver.py")
 #: As if kafkafs were installed on the workers: it is on their path.
 INSTALLED = ("--conf", f"spark.executorEnv.PYTHONPATH={ROOT}")
+CLUSTERS: list[type[Cluster]] = [Standalone]
+if os.environ.get("KAFKAFS_SPARK_CLUSTERS") == "all":
+    CLUSTERS.append(Yarn)
 MICROSECONDS = [
     *("key", "value", "topic", "partition", "offset"),
     *("unix_micros(timestamp) AS timestamp", "timestampType", "headers"),
@@ -46,10 +51,12 @@ MICROSECONDS = [
 CHECKSUMS = ["partition", "offset", "crc32(value) AS checksum"]
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+@pytest.fixture(scope="module", params=CLUSTERS)
+def cluster(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Cluster]:
     """A cluster of two workers."""
-    made = Cluster(tmp_path_factory.mktemp("standalone") / "cluster")
+    made = request.param(tmp_path_factory.mktemp(request.param.__name__.lower()) / "cluster")
     try:
         made.start()
         yield made
@@ -75,7 +82,7 @@ def holding(job: Job, directory: Path, stop: int = 0) -> Job:
 
 
 def submit(
-    cluster: Cluster, file: Path, jobs: list[Job], options: tuple[str, ...], **environment: str
+    cluster: Cluster, file: Path, jobs: list[Job], options: Sequence[str], **environment: str
 ) -> Driver:
     file.write_text(json.dumps(jobs))
     return cluster.submit(PROGRAM, str(file), options=options, environment=environment)
@@ -345,21 +352,18 @@ def test_every_record_as_kafka_gave_it(
 ) -> None:
     """The workers get the package in an archive, as the README describes."""
     levels = (answers.READ_COMMITTED, answers.READ_UNCOMMITTED)
-    options = {"includeHeaders": "true", "maxBytesPerPartition": "1000000"}
+    reading = {"includeHeaders": "true", "maxBytesPerPartition": "1000000"}
     jobs = [
         read_job(
             corpus("kafka43-clean"),
             tmp_path / level,
             MICROSECONDS,
-            **options,
+            **reading,
             **{"kafka.isolation.level": level},
         )
         for level in levels
     ]
-    shipped = (
-        *("--archives", f"{archive}#kafkafs-packages"),
-        *("--conf", "spark.executorEnv.PYTHONPATH=kafkafs-packages"),
-    )
-    submit(cluster, tmp_path / "jobs", jobs, shipped, PYSPARK_PYTHON=bare_python).finish()
+    options, environment = cluster.shipping(archive, bare_python)
+    submit(cluster, tmp_path / "jobs", jobs, options, **environment).finish()
     for level in levels:
         assert rows(tmp_path / level) == list(rows_of_kafka("kafka43-clean", level))
