@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import atexit
 import os
 import re
 import shutil
@@ -12,6 +13,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from types import FrameType
 from typing import Any, Self
@@ -28,6 +30,7 @@ from kafkafs.mount.writes.changes import Changes
 from kafkafs.storage.config.kafka import config_texts, reader_config, run_configs
 from kafkafs.storage.log_dirs.engine import Engine
 from kafkafs.storage.log_manager import LogManager
+from tests import warm_python
 from tests.readme import (
     API_PAGE,
     CLI_PAGE,
@@ -284,16 +287,20 @@ def mounted(corpus: Callable[[str], Path]) -> Iterator[Path]:
 
 def run(script: str) -> subprocess.CompletedProcess[str]:
     """Runs a script in bash; it fails with its first command that fails."""
-    programs = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-    return subprocess.run(
-        ["bash", "-e", "-o", "pipefail", "-c", script],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=ROOT,
-        env=os.environ | {"PATH": programs},
-        timeout=120,
-    )
+    programs = os.pathsep.join([str(warm_kafkafs()), str(Path(sys.executable).parent)])
+    path = os.pathsep.join([programs, os.environ["PATH"]])
+    options = ["-e", "-o", "pipefail", "-c"]
+    return warm_python.run_script([*options, script], os.environ | {"PATH": path})
+
+
+@cache
+def warm_kafkafs() -> Path:
+    """Returns a directory with the program `kafkafs`, which starts at once. Another user runs the
+    installed one, which is next on the PATH."""
+    directory = Path(tempfile.mkdtemp(prefix="kafkafs-pages-"))
+    atexit.register(shutil.rmtree, directory)
+    warm_python.make_kafkafs(directory)
+    return directory
 
 
 def answer(question: str) -> tuple[list[int], str]:

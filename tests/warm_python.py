@@ -3,7 +3,9 @@ modules forks itself for each of them.
 
 Those imports take half a second of processor time, which is most of what a short mount costs. The
 forked process is otherwise what `python -c PROGRAM ARGUMENTS` would be: it has the caller's
-environment, its own session-wide state, and it ends as an interpreter does.
+environment and working directory, its own session-wide state, and it ends as an interpreter does.
+
+`start` starts one from Python, and the program that `make_kafkafs` writes starts one from a shell.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ import atexit
 import functools
 import gc
 import importlib
-import json
+import marshal
 import os
 import selectors
 import signal
@@ -20,7 +22,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+import warnings
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import IO
@@ -37,6 +40,8 @@ _IMPORTED = (
     "kafkafs.mount.options",
     "kafkafs.mount.session.session",
     "kafkafs.storage.log_manager",
+    "kafkafs.cli.verbs.mount",
+    "kafkafs.cli.verbs.umount",
 )
 _MAX_REQUEST_BYTES = 1 << 17
 
@@ -85,10 +90,63 @@ def start(program: str, arguments: Sequence[str], output: IO[bytes]) -> WarmProc
     """Starts `python -c PROGRAM ARGUMENTS` in the root of the tree, with `output` as its standard
     output and error, and returns it."""
     here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    request = json.dumps([program, list(arguments), dict(os.environ)]).encode()
-    with there:
-        socket.send_fds(_warm_process(), [request], [output.fileno(), there.fileno()])
+    request = marshal.dumps([program, list(arguments), dict(os.environ), str(ROOT)])
+    out = output.fileno()
+    with there, open(os.devnull, "rb") as nothing:
+        passed = [nothing.fileno(), out, out, there.fileno()]
+        socket.send_fds(_warm_process(), [request], passed)
     return WarmProcess(int(here.recv(32)), here)
+
+
+#: Names the inherited descriptor over which programs of `make_kafkafs` send their requests.
+REQUESTS = "KAFKAFS_WARM_REQUESTS"
+# Imports only what an interpreter has in it, and so starts in a few milliseconds.
+_KAFKAFS = """#!{python} -IS
+import _socket, marshal, os, signal, sys
+
+def main():
+    here, there = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
+    program = "from kafkafs.cli.main import main; main()"
+    request = marshal.dumps([program, sys.argv[1:], dict(os.environ), os.getcwd()])
+    passed = b"".join(fd.to_bytes(4, sys.byteorder) for fd in (0, 1, 2, there.fileno()))
+    requests = _socket.socket(fileno=int(os.environ["{requests}"]))
+    requests.sendmsg([request], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, passed)])
+    there.close()
+    here.recv(32)
+    status = int(here.recv(32))
+    if status < 0:
+        signal.signal(-status, signal.SIG_DFL)
+        os.kill(os.getpid(), -status)
+    os._exit(status)
+
+main()
+"""
+
+
+def make_kafkafs(directory: Path) -> Path:
+    """Writes the program `kafkafs` to `directory`, for scripts that are run by `run_script`. It
+    forwards no signals: what is interrupted or ended by a test must be a process of its own."""
+    program = directory / "kafkafs"
+    program.write_text(_KAFKAFS.format(python=sys.executable, requests=REQUESTS))
+    program.chmod(0o755)
+    return program
+
+
+def run_script(
+    script: Sequence[str], env: Mapping[str, str], cwd: Path = ROOT
+) -> subprocess.CompletedProcess[str]:
+    """Runs a shell with these arguments; in it, programs of `make_kafkafs` work."""
+    requests = _warm_process().fileno()
+    return subprocess.run(
+        ["bash", *script],
+        env={**env, REQUESTS: str(requests)},
+        pass_fds=[requests],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        cwd=cwd,
+    )
 
 
 @functools.cache
@@ -122,16 +180,17 @@ def serve(descriptor: int) -> str:
                     waiting.unregister(key.fileobj)
                     _report(*key.data)
                     continue
-                request, descriptors, _, _ = socket.recv_fds(requests, _MAX_REQUEST_BYTES, 2)
+                request, descriptors, _, _ = socket.recv_fds(requests, _MAX_REQUEST_BYTES, 4)
                 if not request:
                     sys.exit()
-                output, replies = descriptors[0], socket.socket(fileno=descriptors[1])
+                replies = socket.socket(fileno=descriptors.pop())
                 pid = os.fork()
                 if pid == 0:
                     replies.close()
                     _close(waiting)
-                    return _become(request, output)
-                os.close(output)
+                    return _become(request, descriptors)
+                for standard in descriptors:
+                    os.close(standard)
                 replies.send(str(pid).encode())
                 process = os.pidfd_open(pid)
                 waiting.register(process, selectors.EVENT_READ, (pid, process, replies))
@@ -155,14 +214,18 @@ def _close(waiting: selectors.BaseSelector) -> None:
     waiting.close()
 
 
-def _become(request: bytes, output: int) -> str:
-    """Makes this process the requested one; returns its program."""
-    program, arguments, environment = json.loads(request)
-    os.dup2(output, 1)
-    os.dup2(output, 2)
-    os.close(output)
+def _become(request: bytes, descriptors: Sequence[int]) -> str:
+    """Makes this process the requested one, with these standard input, output and error; returns
+    its program."""
+    program, arguments, environment, directory = marshal.loads(request)
+    for standard, descriptor in enumerate(descriptors):
+        os.dup2(descriptor, standard)
+        os.close(descriptor)
+    os.chdir(directory)
     os.environ.clear()
     os.environ.update(environment)
     time.tzset()
+    if environment.get("PYTHONWARNINGS") == "error":
+        warnings.simplefilter("error")
     sys.argv[1:] = arguments
     return str(program)

@@ -13,6 +13,7 @@ from click.testing import CliRunner, Result
 
 from examples.textbook import write_textbook
 from kafkafs.cli.main import cli
+from tests import warm_python
 from tests.cli.results import Corpus, Kafkafs, Shell
 
 ROOT = Path(__file__).parents[2]
@@ -79,3 +80,13 @@ def textbook(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("textbook")
     write_textbook(directory)
     return directory
+
+
+@pytest.fixture(scope="session")
+def warm_shell(tmp_path_factory: pytest.TempPathFactory, environment: Mapping[str, str]) -> Shell:
+    """The same, but kafkafs starts at once, as a fork of a process that has imported it."""
+    directory = tmp_path_factory.mktemp("warm")
+    warm_python.make_kafkafs(directory)
+    variables = {**environment, "PATH": f"{directory}:{environment['PATH']}"}
+
+    return lambda script: warm_python.run_script(["-c", script], variables)

@@ -44,7 +44,7 @@ def test_mount_returns_when_the_mount_answers(shell: Shell, clean: Path, mountpo
 
 
 def test_maintain_says_what_is_deleted_at_once(
-    shell: Shell, tmp_path: Path, mountpoint: Path
+    warm_shell: Shell, tmp_path: Path, mountpoint: Path
 ) -> None:
     data = tmp_path / "data"
     with kafkafs.open(data, writable=True) as directory:
@@ -59,7 +59,7 @@ def test_maintain_says_what_is_deleted_at_once(
     segment = (data / "keys-0" / f"{0:020}.log").stat().st_size
     sizes = {topic: (data / f"{topic}-1" / f"{0:020}.log").stat().st_size for topic in LATE}
     when = "-c log.initial.task.delay.ms=600000"
-    done = shell(
+    done = warm_shell(
         f"kafkafs mount --rw --maintain {when} {data} {mountpoint} && kafkafs umount {mountpoint}"
     )
     assert (done.returncode, done.stdout) == (0, "")
@@ -75,9 +75,11 @@ def test_maintain_says_what_is_deleted_at_once(
     ]
 
 
-def test_files_in_the_mount_point_are_hidden(shell: Shell, clean: Path, mountpoint: Path) -> None:
+def test_files_in_the_mount_point_are_hidden(
+    warm_shell: Shell, clean: Path, mountpoint: Path
+) -> None:
     (mountpoint / "mine").write_text("kept")
-    done = shell(
+    done = warm_shell(
         f"kafkafs mount --check {clean} {mountpoint} && kafkafs mount {clean} {mountpoint}"
         f" && ls {mountpoint}/one && ls {mountpoint}/mine; kafkafs umount {mountpoint}"
         f" && cat {mountpoint}/mine && kafkafs mount --help"
@@ -89,9 +91,9 @@ def test_files_in_the_mount_point_are_hidden(shell: Shell, clean: Path, mountpoi
     assert "Files in it are hidden until it is unmounted." in " ".join(rest.split())
 
 
-def test_relative_paths(shell: Shell, clean: Path, mountpoint: Path) -> None:
+def test_relative_paths(warm_shell: Shell, clean: Path, mountpoint: Path) -> None:
     there = f"cd {clean.parent}; ln -sfn {mountpoint} {mountpoint}.link; "
-    done = shell(
+    done = warm_shell(
         f"{there} kafkafs mount {clean.name} {mountpoint} && ls {mountpoint}/one"
         f" && cd {mountpoint.parent} && kafkafs umount mnt"
     )
@@ -99,10 +101,10 @@ def test_relative_paths(shell: Shell, clean: Path, mountpoint: Path) -> None:
 
 
 def test_several_directories_options_and_settings(
-    shell: Shell, corpus: Corpus, mountpoint: Path
+    warm_shell: Shell, corpus: Corpus, mountpoint: Path
 ) -> None:
     root = corpus("kafka43-two-dirs")
-    done = shell(
+    done = warm_shell(
         f"kafkafs mount -o isolation=read_uncommitted -c kafkafs.open.files=99"
         f" {root}/dir1,{root}/dir2 {mountpoint} && cat {mountpoint}/.kafkafs/status.json"
         f" && grep open.files {mountpoint}/.kafkafs/config.properties >&2"
@@ -114,9 +116,9 @@ def test_several_directories_options_and_settings(
 
 
 @pytest.mark.parametrize("option", ["--rw", "-o writable"])
-def test_for_writing(shell: Shell, tmp_path: Path, mountpoint: Path, option: str) -> None:
+def test_for_writing(warm_shell: Shell, tmp_path: Path, mountpoint: Path, option: str) -> None:
     data = tmp_path / "data"
-    done = shell(
+    done = warm_shell(
         f"kafkafs topic create {data} t && kafkafs mount {option} -o key_separator=: {data}"
         f" {mountpoint} && echo a:1 >> {mountpoint}/t/0/append && mkdir {mountpoint}/u"
         f" && kafkafs umount {mountpoint} && kafkafs cat {data} t/0/keys t/0/values u/0/values"
@@ -191,12 +193,12 @@ def test_nohup(
     ],
 )
 def test_what_is_in_the_way(
-    shell: Shell, clean: Path, mountpoint: Path, arguments: str, code: int, line: str
+    warm_shell: Shell, clean: Path, mountpoint: Path, arguments: str, code: int, line: str
 ) -> None:
     """One line reports it, even if only the daemon detects it; --check reports the same."""
     names = {"clean": clean, "tmp": mountpoint.parent, "mnt": mountpoint}
     for option in ("", "--check "):
-        done = shell(f"kafkafs mount {option}{arguments.format(**names)}")
+        done = warm_shell(f"kafkafs mount {option}{arguments.format(**names)}")
         assert done.stdout == ""
         assert done.stderr.startswith(f"kafkafs: {line.format(**names)}")
         assert done.stderr.count("\n") == 1
@@ -204,14 +206,14 @@ def test_what_is_in_the_way(
     assert not os.path.ismount(mountpoint)
 
 
-def test_check_mounts_nothing(shell: Shell, clean: Path, mountpoint: Path) -> None:
-    done = shell(f"kafkafs mount --check {clean} {mountpoint}")
+def test_check_mounts_nothing(warm_shell: Shell, clean: Path, mountpoint: Path) -> None:
+    done = warm_shell(f"kafkafs mount --check {clean} {mountpoint}")
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     assert not os.path.ismount(mountpoint)
 
 
-def test_unmounting_what_is_not_mounted(shell: Shell, clean: Path, mountpoint: Path) -> None:
-    done = shell(
+def test_unmounting_what_is_not_mounted(warm_shell: Shell, clean: Path, mountpoint: Path) -> None:
+    done = warm_shell(
         f"kafkafs mount {clean} {mountpoint} && kafkafs umount {mountpoint.parent} {mountpoint}"
     )
     assert done.returncode == 1
@@ -220,29 +222,29 @@ def test_unmounting_what_is_not_mounted(shell: Shell, clean: Path, mountpoint: P
 
 
 def test_unmounting_what_a_dead_daemon_left(
-    shell: Shell, programs: Path, environment: Mapping[str, str], clean: Path, mountpoint: Path
+    warm_shell: Shell, programs: Path, environment: Mapping[str, str], clean: Path, mountpoint: Path
 ) -> None:
     with in_foreground(programs, environment, clean, mountpoint) as process:
         process.kill()
     while os.path.exists(mountpoint):
         pass  # the kernel caches attributes for half a second
-    checked = shell(f"kafkafs mount --check {clean} {mountpoint}")
+    checked = warm_shell(f"kafkafs mount --check {clean} {mountpoint}")
     assert (checked.returncode, checked.stderr) == (0, "")
     assert os.path.ismount(mountpoint) or not os.path.exists(mountpoint)  # still mounted
-    done = shell(f"kafkafs umount {mountpoint}")
+    done = warm_shell(f"kafkafs umount {mountpoint}")
     assert (done.returncode, done.stderr) == (0, "")
     assert os.listdir(mountpoint) == []
 
 
 def test_mounting_over_what_a_dead_daemon_left(
-    shell: Shell, programs: Path, environment: Mapping[str, str], clean: Path, mountpoint: Path
+    warm_shell: Shell, programs: Path, environment: Mapping[str, str], clean: Path, mountpoint: Path
 ) -> None:
     with in_foreground(programs, environment, clean, mountpoint) as process:
         process.kill()
-    again = shell(f"kafkafs mount {clean} {mountpoint}")
+    again = warm_shell(f"kafkafs mount {clean} {mountpoint}")
     assert (again.returncode, again.stderr) == (0, "")
     assert "orders" in os.listdir(mountpoint)
-    done = shell(f"kafkafs umount {mountpoint}")
+    done = warm_shell(f"kafkafs umount {mountpoint}")
     assert (done.returncode, done.stderr) == (0, "")
     assert os.listdir(mountpoint) == []
 
