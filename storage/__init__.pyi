@@ -129,6 +129,7 @@ from .format.records.columns import Record as Record
 from .format.records.decoder import Decoder as Decoder
 from .format.records.encoder import BatchPlan as BatchPlan
 from .format.records.from_arrow import to_record_columns as to_record_columns
+from .format.records.joined_columns import JoinedColumns as JoinedColumns
 from .format.records.record_columns import RecordColumns as RecordColumns
 from .format.records.record_columns import SimpleRecord as SimpleRecord
 from .format.records.record_columns import partitions_of as partitions_of

@@ -13,9 +13,9 @@ place; the caller then opens the log as it is now.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from os import stat_result
-from typing import Final
+from typing import Final, NamedTuple
 
 from ..config.kafka import reader_config, run_configs
 from ..errors import CorruptError, LogDirError, SegmentGone, UnknownPartition
@@ -37,8 +37,7 @@ _MOST_SEGMENTS: Final = 256
 _OPEN_FILES: Final = 64
 
 
-@dataclass(frozen=True, slots=True)
-class SurveyedPartition:
+class SurveyedPartition(NamedTuple):
     """A partition's ``view``, and the ``topic_id`` in the same directory: "" if there is none, or
     if it cannot be read; ``problem`` says why then."""
 
@@ -75,8 +74,7 @@ class Survey:
             return SurveyedPartition(view, problem=error)
 
 
-@dataclass(frozen=True, slots=True)
-class ViewReference:
+class ViewReference(NamedTuple):
     """The part of a view that is needed to read a range of its offsets.
 
     ``directory`` is the partition's in ``log_dir``, and had ``topic_id`` ("" for none). ``files``
@@ -142,21 +140,23 @@ class ReferencedViews:
         """Raises ConfigError if Kafka would refuse one of the ``configs``."""
         limits = read_limits(reader_config(run_configs(configs.items())))
         self._context = ReadContext(replace(limits, open_files=_OPEN_FILES))
+        self._log_dirs: dict[str, tuple[DirFd, OpenDirFd]] = {}
 
     def scan(
         self, reference: ViewReference, start: int, end: int, isolation: Isolation
     ) -> Iterator[Columns | Damage]:
         """Yields what `View.scan` yields for offsets [``start``, ``end``) of the view. Raises
         SegmentGone as soon as a file is found that is not as it was."""
-        directory = DirFd(reference.log_dir).child(reference.directory)
         try:
-            held = directory.hold()
+            log_dir, held_log_dir = self._log_dir(reference.log_dir)
+            directory = log_dir.child(reference.directory)
+            held = directory.hold(held_log_dir)
             if read_topic_id(held) != reference.topic_id:
                 raise SegmentGone(directory.path)
-            self._context.files.get(directory, lambda: held)
             segments = self._segments(reference, directory, held, start, end)
-        except (LogDirError, CorruptError):
-            raise SegmentGone(directory.path) from None
+        except (SegmentGone, LogDirError, CorruptError):
+            self._log_dirs.clear()  # one may have been replaced
+            raise SegmentGone(reference.log_dir) from None
         view = View(
             topic=reference.topic,
             partition=reference.partition,
@@ -170,6 +170,14 @@ class ReferencedViews:
             if number and read_topic_id(directory) not in ("", reference.topic_id):
                 raise SegmentGone(directory.path)  # it was deleted and created again meanwhile
             yield part
+
+    def _log_dir(self, path: str) -> tuple[DirFd, OpenDirFd]:
+        """Returns a log directory, which is held open for other references to it."""
+        found = self._log_dirs.get(path)
+        if found is None:
+            directory = DirFd(path)
+            found = self._log_dirs[path] = directory, directory.hold()
+        return found
 
     def _segments(
         self, reference: ViewReference, directory: DirFd, held: OpenDirFd, start: int, end: int

@@ -69,7 +69,7 @@ class Read:
         return plan(find_log_dirs(self.parsed.paths), self.parsed)
 
     def table(self, schema: pa.Schema = SCHEMA) -> pa.Table:
-        batches = [b for each in self.plan() for b in self.reading.records(each, schema)]
+        batches = [b for each in self.plan() for b in self.reading.records([each], schema)]
         return pa.Table.from_batches(batches, schema)
 
     def offsets(self) -> list[int]:
@@ -77,7 +77,7 @@ class Read:
         return found
 
     def losses(self) -> list[dict[str, object]]:
-        batches = [b for each in self.plan() for b in self.reading.losses(each, LOSSES)]
+        batches = [b for each in self.plan() for b in self.reading.losses([each], LOSSES)]
         found: list[dict[str, object]] = pa.Table.from_batches(batches, LOSSES).to_pylist()
         return found
 
@@ -173,19 +173,20 @@ def test_what_retention_took_after_planning(log: Path) -> None:
     (piece,) = read.plan()
     left = drop_segments(log, 3)
     with pytest.raises(DataLoss, match=f"the log starts at {left} now"):
-        next(read.reading.records(piece, OFFSETS))
+        next(read.reading.records([piece], OFFSETS))
     lenient = replace(read.reading, fail_on_data_loss=False)
-    found = pa.Table.from_batches(lenient.records(piece, OFFSETS))["offset"].to_pylist()
+    found = pa.Table.from_batches(lenient.records([piece], OFFSETS))["offset"].to_pylist()
     assert found == list(range(left, 2000))
 
 
-def test_what_retention_takes_while_it_is_read(log: Path) -> None:
+def test_what_retention_takes_while_it_is_read(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The open segment is read to its end; then reading continues at the new log start. This is a
     task for which no view could be planned."""
+    monkeypatch.setattr("kafkafs.spark.read.reading._TINY_BYTES", 0)
     read = Read(log)
     (piece,) = read.plan()
     reading = replace(read.reading, fail_on_data_loss=False)
-    batches = reading.records(replace(piece, view=None), OFFSETS)
+    batches = reading.records([replace(piece, view=None)], OFFSETS)
     first = next(batches)["offset"].to_pylist()
     left = drop_segments(log, 5)
     found = first + [offset for batch in batches for offset in batch["offset"].to_pylist()]
@@ -199,9 +200,9 @@ def test_a_partition_that_was_deleted(log: Path) -> None:
     (piece,) = read.plan()
     (log / "t-0").rename(log / "t-0.0123456789abcdef0123456789abcdef-delete")
     with pytest.raises(DataLoss, match=r"t-0, offsets 0 to 1999: no "):
-        next(read.reading.records(piece, OFFSETS))
+        next(read.reading.records([piece], OFFSETS))
     lenient = replace(read.reading, fail_on_data_loss=False)
-    assert list(lenient.records(piece, OFFSETS)) == []
+    assert list(lenient.records([piece], OFFSETS)) == []
 
 
 def test_a_worker_that_does_not_see_the_directory(log: Path) -> None:
@@ -211,7 +212,7 @@ def test_a_worker_that_does_not_see_the_directory(log: Path) -> None:
     lenient = replace(read.reading, fail_on_data_loss=False)
     log.rename(log.with_name("elsewhere"))
     with pytest.raises(LogDirError, match="no such directory"):
-        next(lenient.records(piece, OFFSETS))
+        next(lenient.records([piece], OFFSETS))
 
 
 def test_what_came_after_planning_is_not_read(log: Path) -> None:
@@ -221,7 +222,7 @@ def test_what_came_after_planning_is_not_read(log: Path) -> None:
     batch = build_batch([SimpleRecord(1, None, b"new", [])], BatchFields(base_offset=2000))
     with last.open("ab") as file:
         file.write(batch)
-    found = pa.Table.from_batches(read.reading.records(piece, OFFSETS))["offset"].to_pylist()
+    found = pa.Table.from_batches(read.reading.records([piece], OFFSETS))["offset"].to_pylist()
     assert found == list(range(2000))
 
 
@@ -230,7 +231,7 @@ def test_what_came_after_planning_is_not_read(log: Path) -> None:
 
 def read_offsets(read: Read, piece: OffsetRange) -> list[int]:
     batches = pickle.loads(pickle.dumps(read.reading)).records(
-        pickle.loads(pickle.dumps(piece)), OFFSETS
+        [pickle.loads(pickle.dumps(piece))], OFFSETS
     )
     found: list[int] = pa.Table.from_batches(batches, OFFSETS)["offset"].to_pylist()
     return found

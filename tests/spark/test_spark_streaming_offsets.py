@@ -75,7 +75,7 @@ class Query:
         reading = Reading(*how, options.fail_on_data_loss, options.permissive)
         count = 0
         for piece in self.stream.plan(start, from_json(json.loads(end))):
-            for batch in reading.records(piece, SCHEMA):
+            for batch in reading.records([piece], SCHEMA):
                 key, offsets = (piece.topic, piece.partition), batch["offset"].to_pylist()
                 self.found.setdefault(key, []).extend(offsets)
                 self.values += batch["value"].to_pylist()

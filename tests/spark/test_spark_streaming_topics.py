@@ -271,10 +271,10 @@ def test_a_task_does_not_read_another_topic(logs: WritableLogDirectories, tmp_pa
     assert piece.topic_id == old
     new = recreate(logs, "t", 25)
     with pytest.raises(DataLoss, match=f"t-0, offsets 0 to 9: {message('t', old, new)}. Read the"):
-        list(Reading(*how, True, False).records(piece, SCHEMA))
-    assert list(Reading(*how, False, False).records(piece, SCHEMA)) == []
+        list(Reading(*how, True, False).records([piece], SCHEMA))
+    assert list(Reading(*how, False, False).records([piece], SCHEMA)) == []
     (piece,) = plan(parsed.paths, parsed)
-    assert sum(map(len, Reading(*how, True, False).records(piece, SCHEMA))) == 25
+    assert sum(map(len, Reading(*how, True, False).records([piece], SCHEMA))) == 25
 
 
 @pytest.mark.parametrize("by", ["us", "hand"])
@@ -290,7 +290,7 @@ def test_a_task_stops_where_another_topic_begins(
     how = (parsed.paths, parsed.configs, parsed.isolation)
     (piece,) = plan(parsed.paths, parsed)
     for fails in (True, False):
-        batches = Reading(*how, fails, False).records(piece, SCHEMA)
+        batches = Reading(*how, fails, False).records([piece], SCHEMA)
         count = len(next(batches))
         assert count < 30_000
         new = random_uuid_text()
@@ -317,7 +317,7 @@ def test_a_partition_that_is_deleted_is_read_to_the_end_of_what_is_open(
     parsed = ReadOptions.parse({"path": str(tmp_path / "logs")})
     reading = Reading(parsed.paths, parsed.configs, parsed.isolation, True, False)
     (piece,) = plan(parsed.paths, parsed)
-    batches = reading.records(replace(piece, is_last=False), SCHEMA)
+    batches = reading.records([replace(piece, is_last=False)], SCHEMA)
     found = len(next(batches))
     logs.delete_topic("t")
     assert found + sum(map(len, batches)) == 10
@@ -430,7 +430,7 @@ def test_a_malformed_id_fails_a_stream_and_not_a_batch(
     (piece,) = plan(parsed.paths, parsed)
     assert "partition.metadata" in caplog.text
     reading = Reading(parsed.paths, parsed.configs, parsed.isolation, True, False)
-    assert sum(map(len, reading.records(piece, SCHEMA))) == 10
+    assert sum(map(len, reading.records([piece], SCHEMA))) == 10
 
 
 # -- checkpoints -----------------------------------------------------------------------------------

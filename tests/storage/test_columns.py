@@ -12,6 +12,7 @@ from kafkafs.storage.format.layout import Codec, TimestampType
 from kafkafs.storage.format.records.batch import BatchTable, scan
 from kafkafs.storage.format.records.columns import HEADER_COUNT, KEY_SIZE, VALUE_SIZE, Columns
 from kafkafs.storage.format.records.decoder import Decoder
+from kafkafs.storage.format.records.joined_columns import JoinedColumns
 from kafkafs.storage.format.records.record_columns import SimpleRecord
 from tests.batches import simple_records
 from tests.building import BatchFields, MessageFields, build_batch, build_messages
@@ -198,3 +199,19 @@ def test_columns_of_a_scan_are_good_until_the_next_and_copies_for_ever(tmp_path:
     for columns in copies:
         for row in range(len(columns)):
             assert columns.value(row) == bytes([columns.offsets[row]]) * 400_000
+
+
+def test_columns_are_joined_in_order_and_more_than_once() -> None:
+    columns, expected = three_batches()
+    headers = columns_of(build_batch([SimpleRecord(1, b"k", b"v", [("h", b"1")])]))
+    joined = JoinedColumns()
+    for times in (1, 700):
+        joined.clear()
+        for _ in range(times):
+            joined.add(columns.slice(1, 6))
+            joined.add(headers)
+        found = joined.columns("f")
+        assert len(found) == len(joined) == 6 * times
+        assert plain(found) == times * (expected[1:] + plain(headers))
+        assert found.headers(6 * times - 1) == [("h", b"1")]
+        assert (found.batch_of(5).base_offset, len(found.timestamp_types())) == (0, 6 * times)

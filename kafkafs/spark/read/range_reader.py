@@ -40,8 +40,7 @@ class RangeReader:
         if partition.value is None:  # Spark's replacement for an empty list of partitions
             return iter(())
         read = self._reading.losses if self._options.losses else self._reading.records
-        parts = (part for each in partition.value for part in read(each, self._schema))
-        return combined(parts, self._schema)
+        return combined(read(partition.value, self._schema), self._schema)
 
 
 class KafkafsReader(RangeReader, DataSourceReader):

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
+from types import MappingProxyType
 from typing import Final
 
 import numpy as np
@@ -24,6 +25,7 @@ from kafkafs.storage import (
     Damage,
     Engine,
     Isolation,
+    JoinedColumns,
     ReferencedViews,
     SegmentGone,
     StorageError,
@@ -55,6 +57,9 @@ _BATCH_BYTES: Final = 16 << 20
 # Smaller record batches are joined until they have this many bytes: each costs Spark about a
 # millisecond, and with thousands of small partitions most would have a few records.
 _JOINED_BYTES: Final = 4 << 20
+# Columns of at most this many bytes are joined before they become a record batch, which costs as
+# much as reading a hundred records. The first columns of a large range have more.
+_TINY_BYTES: Final = 64 << 10
 # How many views are tried in a row when segments vanish before anything is read.
 _ATTEMPTS: Final = 8
 _MOST_LOSSES: Final = 1000
@@ -71,35 +76,49 @@ class Reading:
     fail_on_data_loss: bool
     permissive: bool
 
-    def records(self, offset_range: OffsetRange, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        """Yields the records of a range. `schema` has fields of the records' Arrow schema, with the
-        types that Spark requires.
+    def records(self, ranges: Iterable[OffsetRange], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        """Yields the records of ranges in order. `schema` has fields of the records' Arrow schema,
+        with the types that Spark requires.
 
         Raises CorruptError for damage, unless it is skipped, and DataLoss, unless that is skipped.
         """
-        names = schema.names
-        for part in self.parts(offset_range):
-            if isinstance(part, Damage):
-                if not self.permissive:
-                    raise fresh(part.error)
-                LOGGER.warning(
-                    "%s-%d: skipped: %s", offset_range.topic, offset_range.partition, part.error
-                )
-                continue
-            for rows in _pieces(part):
-                made = to_record_batch(rows, offset_range.topic, offset_range.partition, names)
-                arrays = [_as(made.column(field.name), field.type) for field in schema]
-                yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+        tiny = _TinyColumns(schema)
+        for offset_range in ranges:
+            for columns in self._columns(offset_range):
+                is_tiny = len(columns.data) <= _TINY_BYTES
+                if tiny.nbytes and (not is_tiny or tiny.nbytes >= _JOINED_BYTES):
+                    yield tiny.pop()
+                if is_tiny:
+                    tiny.add(columns, offset_range)
+                    continue
+                for rows in _pieces(columns):
+                    topic, partition = offset_range.topic, offset_range.partition
+                    made = to_record_batch(rows, topic, partition, schema.names)
+                    yield _in_schema(made, schema)
+        if tiny.nbytes:
+            yield tiny.pop()
 
-    def losses(self, offset_range: OffsetRange, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        """Yields the damage in a range; `schema` has fields of LOSSES."""
-        rows: list[dict[str, object]] = []
+    def _columns(self, offset_range: OffsetRange) -> Iterator[Columns]:
+        """Yields the columns in a range, as `parts`, without the damage."""
         for part in self.parts(offset_range):
-            if isinstance(part, Damage):
-                rows.append(_loss(offset_range, part))
-            if len(rows) >= _MOST_LOSSES:
-                yield pa.RecordBatch.from_pylist(rows, schema)
-                rows = []
+            if isinstance(part, Columns):
+                yield part
+            elif self.permissive:
+                topic, partition = offset_range.topic, offset_range.partition
+                LOGGER.warning("%s-%d: skipped: %s", topic, partition, part.error)
+            else:
+                raise fresh(part.error)
+
+    def losses(self, ranges: Iterable[OffsetRange], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        """Yields the damage in ranges; `schema` has fields of LOSSES."""
+        rows: list[dict[str, object]] = []
+        for offset_range in ranges:
+            for part in self.parts(offset_range):
+                if isinstance(part, Damage):
+                    rows.append(_loss(offset_range, part))
+                if len(rows) >= _MOST_LOSSES:
+                    yield pa.RecordBatch.from_pylist(rows, schema)
+                    rows = []
         if rows:
             yield pa.RecordBatch.from_pylist(rows, schema)
 
@@ -204,6 +223,53 @@ def _engine(log_dirs: tuple[str, ...], configs: tuple[tuple[str, str], ...]) -> 
 def _views(configs: tuple[tuple[str, str], ...]) -> ReferencedViews:
     """Returns the opener of planned views, shared as `_engine`."""
     return ReferencedViews(dict(configs))
+
+
+class _TinyColumns:
+    """The columns of tiny ranges, until they become one record batch of `schema`."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self._schema = schema
+        self._columns = JoinedColumns()
+        self._ranges: list[OffsetRange] = []
+        self._rows: list[int] = []  # of each range
+
+    @property
+    def nbytes(self) -> int:
+        return self._columns.nbytes
+
+    def add(self, columns: Columns, offset_range: OffsetRange) -> None:
+        self._columns.add(columns)
+        self._ranges.append(offset_range)
+        self._rows.append(len(columns))
+
+    def pop(self) -> pa.RecordBatch:
+        """Returns the record batch, and removes the columns."""
+        first = self._ranges[0]
+        columns = self._columns.columns(str(first))
+        made = to_record_batch(columns, first.topic, first.partition, self._schema.names)
+        batch = _in_schema(made, self._schema, self._origins())
+        self._columns.clear()
+        self._ranges.clear()
+        self._rows.clear()
+        return batch
+
+    def _origins(self) -> dict[str, pa.Array]:
+        """Returns the columns `topic` and `partition`."""
+        ranges = np.repeat(np.arange(len(self._ranges)), self._rows)
+        topics = pa.array([each.topic for each in self._ranges], pa.string())
+        partitions = pa.array([each.partition for each in self._ranges], pa.int32())
+        return {"topic": topics.take(ranges), "partition": partitions.take(ranges)}
+
+
+def _in_schema(
+    made: pa.RecordBatch, schema: pa.Schema, instead: Mapping[str, pa.Array] = MappingProxyType({})
+) -> pa.RecordBatch:
+    """Returns the columns that `schema` names, with its types; those in `instead` replace others of
+    their names."""
+    columns = (instead.get(field.name, made.column(field.name)) for field in schema)
+    arrays = [_as(column, field.type) for column, field in zip(columns, schema, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def combined(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
