@@ -12,7 +12,8 @@ run time:
 Modules with a leading underscore are no kernels, but hold functions that kernels share, or parts of
 a long one; they run uncompiled only. Before a kernel is compiled, setup.py replaces its imports of
 them with their source, since Cython inlines no function of another module, except from .pxd files,
-which cannot run uncompiled.
+which cannot run uncompiled. The extension module ``_cyutility`` contains Cython's own code, which
+all compiled kernels import.
 """
 
 from __future__ import annotations
