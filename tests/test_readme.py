@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import atexit
 import os
 import re
 import shutil
@@ -13,7 +12,6 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache
 from pathlib import Path
 from types import FrameType
 from typing import Any, Self
@@ -286,21 +284,11 @@ def mounted(corpus: Callable[[str], Path]) -> Iterator[Path]:
 
 
 def run(script: str) -> subprocess.CompletedProcess[str]:
-    """Runs a script in bash; it fails with its first command that fails."""
-    programs = os.pathsep.join([str(warm_kafkafs()), str(Path(sys.executable).parent)])
-    path = os.pathsep.join([programs, os.environ["PATH"]])
+    """Runs a script in bash; it fails with its first command that fails. Another user runs the
+    installed kafkafs, which comes second on the PATH."""
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     options = ["-e", "-o", "pipefail", "-c"]
     return warm_python.run_script([*options, script], os.environ | {"PATH": path})
-
-
-@cache
-def warm_kafkafs() -> Path:
-    """Returns a directory with the program `kafkafs`, which starts at once. Another user runs the
-    installed one, which is next on the PATH."""
-    directory = Path(tempfile.mkdtemp(prefix="kafkafs-pages-"))
-    atexit.register(shutil.rmtree, directory)
-    warm_python.make_kafkafs(directory)
-    return directory
 
 
 def answer(question: str) -> tuple[list[int], str]:

@@ -5,7 +5,7 @@ Those imports take half a second of processor time, which is most of what a shor
 forked process is otherwise what `python -c PROGRAM ARGUMENTS` would be: it has the caller's
 environment and working directory, its own session-wide state, and it ends as an interpreter does.
 
-`start` starts one from Python, and the program that `make_kafkafs` writes starts one from a shell.
+`start` starts any program, and `run_kafkafs` and scripts of `run_script` the command line.
 """
 
 from __future__ import annotations
@@ -17,10 +17,12 @@ import importlib
 import marshal
 import os
 import selectors
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import warnings
 from collections.abc import Mapping, Sequence
@@ -98,7 +100,7 @@ def start(program: str, arguments: Sequence[str], output: IO[bytes]) -> WarmProc
     return WarmProcess(int(here.recv(32)), here)
 
 
-#: Names the inherited descriptor over which programs of `make_kafkafs` send their requests.
+#: Names the inherited descriptor over which `kafkafs` sends its request.
 REQUESTS = "KAFKAFS_WARM_REQUESTS"
 # Imports only what an interpreter has in it, and so starts in a few milliseconds.
 _KAFKAFS = """#!{python} -IS
@@ -123,29 +125,47 @@ main()
 """
 
 
-def make_kafkafs(directory: Path) -> Path:
-    """Writes the program `kafkafs` to `directory`, for scripts that are run by `run_script`. It
-    forwards no signals: what is interrupted or ended by a test must be a process of its own."""
+@functools.cache
+def programs() -> Path:
+    """Returns a directory for the PATH with the program `kafkafs`, for scripts that are run by
+    `run_script`. It forwards no signals: a process that a test signals must be a real one."""
+    directory = Path(tempfile.mkdtemp(prefix="kafkafs-warm-"))
+    atexit.register(shutil.rmtree, directory)
     program = directory / "kafkafs"
     program.write_text(_KAFKAFS.format(python=sys.executable, requests=REQUESTS))
     program.chmod(0o755)
-    return program
+    return directory
 
 
 def run_script(
-    script: Sequence[str], env: Mapping[str, str], cwd: Path = ROOT
+    script: Sequence[str], env: Mapping[str, str] = os.environ
 ) -> subprocess.CompletedProcess[str]:
-    """Runs a shell with these arguments; in it, programs of `make_kafkafs` work."""
+    """Runs a shell with these arguments, in the root of the tree."""
+    variables = {**env, "PATH": f"{programs()}:{env['PATH']}"}
+    done = _run(["bash", *script], variables, b"")
+    return subprocess.CompletedProcess(
+        done.args, done.returncode, done.stdout.decode(), done.stderr.decode()
+    )
+
+
+def run_kafkafs(*arguments: object, input: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+    """Runs `kafkafs ARGUMENTS` in the root of the tree, with `input` as its standard input."""
+    return _run([str(programs() / "kafkafs"), *map(str, arguments)], os.environ, input)
+
+
+def _run(
+    command: Sequence[str], env: Mapping[str, str], input: bytes
+) -> subprocess.CompletedProcess[bytes]:
     requests = _warm_process().fileno()
     return subprocess.run(
-        ["bash", *script],
+        command,
         env={**env, REQUESTS: str(requests)},
         pass_fds=[requests],
+        input=input,
         capture_output=True,
-        text=True,
         timeout=120,
         check=False,
-        cwd=cwd,
+        cwd=ROOT,
     )
 
 

@@ -83,10 +83,6 @@ def textbook(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def warm_shell(tmp_path_factory: pytest.TempPathFactory, environment: Mapping[str, str]) -> Shell:
+def warm_shell(environment: Mapping[str, str]) -> Shell:
     """The same, but kafkafs starts at once, as a fork of a process that has imported it."""
-    directory = tmp_path_factory.mktemp("warm")
-    warm_python.make_kafkafs(directory)
-    variables = {**environment, "PATH": f"{directory}:{environment['PATH']}"}
-
-    return lambda script: warm_python.run_script(["-c", script], variables)
+    return lambda script: warm_python.run_script(["-c", script], environment)

@@ -20,6 +20,7 @@ from kafkafs.storage.format.records.record_columns import RecordColumns
 from kafkafs.storage.log_manager import LogManager
 from tests.mounted.mounting import Mount, mounted
 from tests.waiting import PATIENCE_SECONDS
+from tests.warm_python import run_kafkafs
 
 pytestmark = pytest.mark.mounted
 
@@ -58,13 +59,6 @@ def mount(data: Path, copy: Path, tmp_path: Path) -> Iterator[Mount]:
         yield mount
 
 
-def kafkafs(*arguments: object, data: bytes = b"") -> subprocess.CompletedProcess[bytes]:
-    command = [sys.executable, "-m", "kafkafs", *map(str, arguments)]
-    return subprocess.run(
-        command, cwd=ROOT, input=data, capture_output=True, check=False, timeout=60
-    )
-
-
 COMMANDS = [
     "expire DATA nowhere",
     "expire --json DATA t/7",
@@ -91,18 +85,18 @@ COMMANDS = [
 def test_outputs_and_exit_codes_are_those_without_a_mount(data: Path, copy: Path) -> None:
     for command in COMMANDS:
         through, alone = (
-            kafkafs(*(where if word == "DATA" else word for word in command.split()))
+            run_kafkafs(*(where if word == "DATA" else word for word in command.split()))
             for where in (data, copy)
         )
         assert through.stdout == alone.stdout, command
         assert through.stderr == alone.stderr.replace(bytes(copy), bytes(data)), command
         assert through.returncode == alone.returncode, command
-    listed = [kafkafs("topic", "list", where).stdout for where in (data, copy)]
+    listed = [run_kafkafs("topic", "list", where).stdout for where in (data, copy)]
     assert listed[0] == listed[1]
 
 
 def test_settings_of_a_run_are_for_who_holds_the_directories(data: Path, mount: Mount) -> None:
-    done = kafkafs("expire", "-c", "retention.ms=5", data)
+    done = run_kafkafs("expire", "-c", "retention.ms=5", data)
     assert (done.returncode, done.stdout) == (1, b"")
     assert b"is mounted with its own configs; run the command without -c" in done.stderr
     assert (mount.point / "old/0/offset/0").exists()
@@ -110,10 +104,10 @@ def test_settings_of_a_run_are_for_who_holds_the_directories(data: Path, mount: 
 
 def test_a_mount_of_other_directories_is_not_asked(data: Path, copy: Path, mount: Mount) -> None:
     with LogManager(str(copy)):
-        done = kafkafs("expire", copy)
+        done = run_kafkafs("expire", copy)
     assert done.returncode == 1
     assert b"has it locked" in done.stderr
-    done = kafkafs("expire", f"{data},{copy}")
+    done = run_kafkafs("expire", f"{data},{copy}")
     assert done.returncode == 1
     assert b"is also that of another directory" in done.stderr  # before anything is locked
     assert (mount.point / "old/0/offset/0").exists()
@@ -122,7 +116,7 @@ def test_a_mount_of_other_directories_is_not_asked(data: Path, copy: Path, mount
 def test_a_mount_that_only_reads_holds_nothing(copy: Path, tmp_path: Path) -> None:
     (tmp_path / "reading").mkdir()
     with mounted([copy], tmp_path / "reading"), LogManager(str(copy)):
-        done = kafkafs("expire", copy)
+        done = run_kafkafs("expire", copy)
     assert done.returncode == 1
     assert b"has it locked" in done.stderr
 
@@ -131,7 +125,7 @@ def test_a_mount_that_only_reads_holds_nothing(copy: Path, tmp_path: Path) -> No
 def test_a_mount_that_does_not_answer_is_passed_by(data: Path, mount: Mount) -> None:
     mount.daemon.send_signal(signal.SIGSTOP)
     try:
-        done = kafkafs("expire", data)
+        done = run_kafkafs("expire", data)
     finally:
         mount.daemon.send_signal(signal.SIGCONT)
     assert done.returncode == 1

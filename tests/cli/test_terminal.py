@@ -14,8 +14,10 @@ from pathlib import Path
 import pytest
 
 from kafkafs.storage.format.records.record_columns import SimpleRecord
+from tests import warm_python
 from tests.building import build_batch
 from tests.logs import write_topic
+from tests.waiting import PATIENCE_SECONDS
 
 #: C0 except tab and line ends, DEL, and C1 as UTF-8.
 COMMANDS = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|\xc2[\x80-\x9f]")
@@ -51,24 +53,27 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+_KAFKAFS = """
+import os, sys
+os.environ |= {"TERM": "dumb", "NO_COLOR": "1"}
+os.chdir(sys.argv.pop(1))
+from kafkafs.cli.main import main
+main()
+"""
+
+
 def on_a_terminal(arguments: list[str], directory: Path) -> bytes:
     """Returns what a call prints on a terminal, errors included."""
     terminal, inner = pty.openpty()
     attributes = termios.tcgetattr(inner)
     attributes[1] &= ~termios.OPOST  # line ends are not translated
     termios.tcsetattr(inner, termios.TCSANOW, attributes)
+    with os.fdopen(inner, "wb") as output:
+        process = warm_python.start(_KAFKAFS, [str(directory), *arguments], output)
     shown = b""
-    with subprocess.Popen(
-        [sys.executable, "-m", "kafkafs", *arguments],
-        cwd=directory,
-        stdin=subprocess.DEVNULL,
-        stdout=inner,
-        stderr=inner,
-        env={**os.environ, "TERM": "dumb", "NO_COLOR": "1"},
-    ):
-        os.close(inner)
-        while data := _read(terminal):
-            shown += data
+    while data := _read(terminal):
+        shown += data
+    process.wait(PATIENCE_SECONDS)
     os.close(terminal)
     return shown
 

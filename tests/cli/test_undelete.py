@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,7 +12,8 @@ from kafkafs.storage.format.records.record_columns import RecordColumns
 from kafkafs.storage.log_dirs.engine import Engine
 from kafkafs.storage.log_manager import LogManager
 from tests.cli.results import Kafkafs, lines_of, stdout_of
-from tests.mounted.mounting import ROOT, mounted
+from tests.mounted.mounting import mounted
+from tests.warm_python import run_kafkafs
 
 
 @pytest.fixture
@@ -88,9 +87,8 @@ def test_wrong_usage(kafkafs: Kafkafs, data: Path) -> None:
 @pytest.mark.mounted
 def test_through_a_mount(data: Path, tmp_path: Path) -> None:
     def kafkafs(*words: str) -> tuple[int, str, str]:
-        command = [sys.executable, "-m", "kafkafs", "undelete", *words]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-        return done.returncode, done.stdout, done.stderr
+        done = run_kafkafs("undelete", *words)
+        return done.returncode, done.stdout.decode(), done.stderr.decode()
 
     with mounted([data], tmp_path, "writable") as mount:
         offsets = mount.point / "t/0/offset"

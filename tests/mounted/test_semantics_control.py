@@ -10,7 +10,6 @@ import re
 import shutil
 import stat
 import subprocess
-import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -27,6 +26,7 @@ from tests.mounted.live import LiveLog
 from tests.mounted.mounting import errno_of, sh
 from tests.mounted.promises import promise
 from tests.waiting import wait_until
+from tests.warm_python import run_kafkafs
 
 # A time long ago.
 THEN = 1_700_000_000_000
@@ -334,8 +334,9 @@ def test_pausing(data: Path, mount: Mounting) -> None:
     wait_until(lambda: task("retention")["runs"] > before + 2)
 
 
-def rows_of(command: str) -> list[Row]:
-    done = subprocess.run(command, shell=True, check=True, capture_output=True, text=True)
+def rows_of(*words: object) -> list[Row]:
+    done = run_kafkafs(*words)
+    assert done.returncode == 0, done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
@@ -346,7 +347,6 @@ def rows_of(command: str) -> list[Row]:
 def test_rows(data: Path, mount: Mounting, tmp_path: Path) -> None:
     copy = shutil.copytree(data, tmp_path / "copy")
     point = mount(data, "writable", QUIET).point
-    kafkafs = f"{sys.executable} -m kafkafs"
     for verb, words, options in (
         ("expire", "dry-run all", "--dry-run --all"),
         ("compact", "keys force dry-run", "--force --dry-run"),
@@ -357,7 +357,7 @@ def test_rows(data: Path, mount: Mounting, tmp_path: Path) -> None:
     ):
         names = [word for word in words.split() if word not in ("force", "dry-run", "all")]
         answer = ask(point, f"{verb} {words}")
-        assert answer == rows_of(f"{kafkafs} {verb} --json {options} {copy} {' '.join(names)}")
+        assert answer == rows_of(verb, "--json", *options.split(), copy, *names)
         assert answer or not words
     (row,) = ask(point, "compact t/0")
     assert (row["where"], row["kind"]) == ("t-0", "NotCompacted")
@@ -401,12 +401,7 @@ def test_the_cli(data: Path, mount: Mounting, tmp_path: Path) -> None:
         "purge DATA nowhere",
     ):
         through, alone = (
-            subprocess.run(
-                [sys.executable, "-m", "kafkafs", *command.replace("DATA", str(where)).split()],
-                input=b"k=v\nbad\n",
-                capture_output=True,
-                check=False,
-            )
+            run_kafkafs(*command.replace("DATA", str(where)).split(), input=b"k=v\nbad\n")
             for where in (data, copy)
         )
         assert (through.stdout, through.stderr, through.returncode) == (

@@ -6,7 +6,6 @@ import errno
 import json
 import os
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -16,9 +15,10 @@ import pytest
 from kafkafs.storage.format.records.record_columns import RecordColumns
 from kafkafs.storage.log_manager import LogManager
 from tests.mounted.conftest import Mounting
-from tests.mounted.mounting import ROOT, Mount, errno_of
+from tests.mounted.mounting import Mount, errno_of
 from tests.mounted.promises import promise
 from tests.waiting import wait_until
+from tests.warm_python import run_kafkafs
 
 _END = 50
 
@@ -59,11 +59,6 @@ def deleted(point: Path) -> list[str]:
 
 def told(point: Path, name: str) -> Any:
     return json.loads((point / ".kafkafs/deleted" / name).read_bytes())
-
-
-def kafkafs(*words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "kafkafs", *words]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 
 
 @promise(
@@ -120,9 +115,9 @@ def test_undelete(data: Path, point: Path) -> None:
         if name.isdigit() and int(name) < 40:
             os.unlink(offsets / name)
     wait_until(lambda: not segment.exists() or not os.path.lexists(data / "t-0" / segment.name))
-    done = kafkafs("undelete", str(data), "t/0")
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith("t/0: offsets 0 to 39 restored")
+    done = run_kafkafs("undelete", str(data), "t/0")
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert done.stdout.startswith(b"t/0: offsets 0 to 39 restored")
     assert {name: (offsets / name).read_bytes() for name in os.listdir(offsets)} == before
     assert segment.read_bytes() == log
     assert os.stat(offsets / "5").st_ino == inode
@@ -135,13 +130,13 @@ def test_a_topic_that_was_removed_with_all_that_was_in_it(data: Path, point: Pat
     values = (point / "t/0/values").read_bytes()
     assert subprocess.run(["rm", "-r", point / "t"], check=False).returncode == 0
     assert "t" not in os.listdir(point)
-    first = kafkafs("undelete", str(data), "t")
+    first = run_kafkafs("undelete", str(data), "t")
     assert first.returncode == 0
-    assert first.stdout.startswith("t: topic, with 1 partition, restored")
-    assert "t/0: offsets 0 to 49 were deleted before" in first.stderr
+    assert first.stdout.startswith(b"t: topic, with 1 partition, restored")
+    assert b"t/0: offsets 0 to 49 were deleted before" in first.stderr
     assert (point / "t/0/values").read_bytes() == b""
-    second = kafkafs("undelete", str(data), "t")
-    assert (second.returncode, second.stderr) == (0, "")
+    second = run_kafkafs("undelete", str(data), "t")
+    assert (second.returncode, second.stderr) == (0, b"")
     assert (point / "t/0/values").read_bytes() == values
 
 
@@ -155,9 +150,9 @@ def test_too_late(data: Path, point: Path) -> None:
     listed = deleted(point)
     assert listed == ["brief-0@0-25.json"] or time.monotonic() - began > 2
     wait_until(lambda: not deleted(point))
-    done = kafkafs("undelete", str(data), "brief/0")
-    assert (done.returncode, done.stdout) == (1, "")
-    assert "cannot be restored" in done.stderr
+    done = run_kafkafs("undelete", str(data), "brief/0")
+    assert (done.returncode, done.stdout) == (1, b"")
+    assert b"cannot be restored" in done.stderr
     assert (point / "brief/0/offset/first").readlink() == Path("26")
 
 
@@ -192,13 +187,13 @@ def test_purge(data: Path, mount: Mounting) -> None:
     wait_until(lambda: f"{0:020}.log.deleted" in leftovers(data))
     for options in (["--dry-run"], []):
         assert left.exists()
-        done = kafkafs("purge", "--json", *options, str(data))
-        assert (done.returncode, done.stderr) == (0, "")
+        done = run_kafkafs("purge", "--json", *options, str(data))
+        assert (done.returncode, done.stderr) == (0, b"")
         (row,) = map(json.loads, done.stdout.splitlines())
         assert row["path"] == str(left)
     assert not left.exists()
     assert f"{0:020}.log.deleted" in leftovers(data)
-    assert kafkafs("undelete", str(data), "t/0").returncode == 0
+    assert run_kafkafs("undelete", str(data), "t/0").returncode == 0
     assert (point / "t/0/offset/0").exists()
 
 
@@ -213,9 +208,9 @@ def test_a_leftover_that_is_in_the_way(data: Path, mount: Mounting) -> None:
     aside = data / "t-0" / f"{0:020}.log.1.deleted"
     wait_until(aside.exists)
     assert aside.read_bytes() == b"the only copy"
-    assert kafkafs("undelete", str(data), "t/0").returncode == 0
+    assert run_kafkafs("undelete", str(data), "t/0").returncode == 0
     assert aside.read_bytes() == b"the only copy"
-    assert kafkafs("purge", str(data)).returncode == 0
+    assert run_kafkafs("purge", str(data)).returncode == 0
     assert leftovers(data) == []
 
 
