@@ -357,7 +357,7 @@ def test_the_python_example_of_the_readme_runs(
 
 
 def test_the_python_examples_run(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    reading, writing = blocks(API_PAGE.read_text(), "python")
+    reading, threads, writing = blocks(API_PAGE.read_text(), "python")
     scope: dict[str, Any] = {}
     exec(placed(reading, place), scope)
     printed = capsys.readouterr().out.splitlines()
@@ -367,6 +367,8 @@ def test_the_python_examples_run(place: Path, capsys: pytest.CaptureFixture[str]
     table = scope["table"]
     assert table.column_names == ["offset", "key"]
     assert table.num_rows == 6674 - 600
+    exec(placed(threads, place), scope)
+    assert int(capsys.readouterr().out) > 2_000_000
     with kafkafs.open(str(place / "new"), writable=True) as d:
         d.create_topic("orders", 2)
     exec(placed(writing, place), scope)
