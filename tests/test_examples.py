@@ -46,7 +46,7 @@ def test_systemd_accepts_the_units(tmp_path: Path) -> None:
     assert str(tmp_path) not in done.stderr
 
 
-@pytest.mark.parametrize("name", ["sidecar.yaml", "verify.yaml"])
+@pytest.mark.parametrize("name", ["sidecar.yaml", "spark.yaml", "verify.yaml"])
 def test_kubernetes_accepts_the_resources(name: str) -> None:
     text = (EXAMPLES / "kubernetes" / name).read_text(encoding="utf-8")
     resources: list[Any] = list(yaml.safe_load_all(text))
