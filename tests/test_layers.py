@@ -12,6 +12,7 @@ import inspect
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 
@@ -66,11 +67,16 @@ class Import:
         return self.name == package or self.name.startswith(package + ".")
 
 
-def imports(source: str, file: str) -> Iterator[Import]:
+@cache
+def imports(source: str, file: str) -> tuple[Import, ...]:
     """Every import of `source`, the text of `file` (its path from the top of the repository).
 
     `from a import b` counts as `a.b`, since `b` may be a module: what is inside a.b is inside a.
     """
+    return tuple(_imports(source, file))
+
+
+def _imports(source: str, file: str) -> Iterator[Import]:
     layer = file.split("/", maxsplit=1)[0]
     path = file if layer == "kafkafs" else f"kafkafs/{file}"
     package = path.split("/")[:-1]
@@ -85,7 +91,8 @@ def imports(source: str, file: str) -> Iterator[Import]:
                 yield Import(file, node.lineno, ".".join([*parts, alias.name]))
 
 
-def sources(layer: str) -> dict[str, str]:
+@cache
+def sources(layer: str) -> Mapping[str, str]:
     """The files of a layer, by their path from the top; `kafkafs` without the layers linked in."""
     found = {
         str(path.relative_to(ROOT)): path.read_text(encoding="utf-8")
@@ -95,7 +102,7 @@ def sources(layer: str) -> dict[str, str]:
     return {file: text for file, text in found.items() if not file.startswith(linked)}
 
 
-def upward(layer: str, files: dict[str, str]) -> list[str]:
+def upward(layer: str, files: Mapping[str, str]) -> list[str]:
     """Imports of `files` that their layer may not make."""
     return [
         str(found)
@@ -106,7 +113,7 @@ def upward(layer: str, files: dict[str, str]) -> list[str]:
     ]
 
 
-def bare(files: dict[str, str]) -> list[str]:
+def bare(files: Mapping[str, str]) -> list[str]:
     """Imports of a layer by a name that only works from the top of the repository."""
     return [
         str(found)
@@ -127,7 +134,7 @@ def door(stub: str) -> list[str]:
     ]
 
 
-def past_the_door(files: dict[str, str], names: Collection[str]) -> list[str]:
+def past_the_door(files: Mapping[str, str], names: Collection[str]) -> list[str]:
     """Imports from storage that go past its door, which shows `names`."""
     allowed = {f"kafkafs.storage.{name}" for name in names}
     return [
