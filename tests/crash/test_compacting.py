@@ -222,7 +222,7 @@ def fail_each(path: Path, number: int, every: int) -> Counter[str]:
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO], ids=errno.errorcode.get)
 def test_calls_that_fail_now_and_then(memory_path: Path, number: int) -> None:
-    assert fail_each(memory_path, number, every=151).total() > 2
+    assert fail_each(memory_path, number, every=271).total() > 2
 
 
 @pytest.mark.slow

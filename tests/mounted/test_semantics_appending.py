@@ -221,8 +221,8 @@ def test_random_writes_against_a_model(data: Path, mount: Mounting, seed: int) -
     assert values(data) == expected
 
 
-# Random bytes with a line break in place of about every tenth, and nowhere else.
-_FEW_BREAKS = bytes(10 if byte < 25 else 11 if byte == 10 else byte for byte in range(256))
+# Random bytes with a line break in place of about every thirtieth, and nowhere else.
+_FEW_BREAKS = bytes(10 if byte < 8 else 11 if byte == 10 else byte for byte in range(256))
 
 
 @promise(
