@@ -123,7 +123,7 @@ else
     install_kafkafs mount '[mount]'
 fi
 if [ "$what" = test ]; then
-    "$venv/bin/python" -m tests.broker.kafka >/dev/null || refuse "the jars of a Kafka broker could not be had (the lines above say why)"
+    "$venv/bin/python" -m tests.broker.set_up >/dev/null || refuse "the jars of a Kafka broker could not be had (the lines above say why)"
     "$venv/bin/python" -m tests.spark.kafka_source >/dev/null || refuse "the jars of Spark's Kafka source could not be had (the lines above say why)"
 fi
 printf '%s\n' "$PWD/$venv"

@@ -35,7 +35,8 @@ from tests.bench.machine import last_core
 from tests.bench.plan import Plan
 from tests.bench.race import Call, Outcomes, race, versus
 from tests.broker.driver import Driver
-from tests.broker.kafka import Broker, installation, java
+from tests.broker.jvm import installation, java
+from tests.broker.kafka import Broker
 
 #: Records of one append, about a megabyte.
 _RECORDS_OF_AN_APPEND = 10_000

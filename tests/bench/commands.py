@@ -21,7 +21,7 @@ from tests.bench.machine import last_core
 from tests.bench.plan import Plan
 from tests.bench.race import Call, Command, Figure, Outcome, Outcomes, python_task, race, versus
 from tests.bench.sparse import sparse_log
-from tests.broker.kafka import installation
+from tests.broker.jvm import installation
 from tests.logs import TopicSettings, write_log_dir, write_partition, write_topic
 
 KAFKAFS = (sys.executable, "-m", "kafkafs")

@@ -11,7 +11,7 @@ from tests.bench.data import TOPIC, cache, plain_log
 from tests.bench.machine import last_core
 from tests.bench.plan import Plan
 from tests.bench.race import Outcomes, Worker, python_task, race, versus
-from tests.broker.kafka import installation
+from tests.broker.jvm import installation
 
 #: Rounds after which the JVM has compiled the whole iterator.
 _JAVA_WARM_UPS = 6

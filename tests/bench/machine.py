@@ -12,7 +12,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.broker.kafka import VERSION as KAFKA_VERSION
+from tests.broker.jvm import VERSION as KAFKA_VERSION
 
 #: The machine is idle if its processors are, for this part of a sample of this many seconds.
 _AT_REST = 0.95

@@ -41,7 +41,7 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
 /**
  * Kafka's own client, told what to do by lines of JSON on stdin: {"id": 1, "do": "offsets", "topic": "t", ...}. Each is
  * answered by one line, {"id": 1, "ok": ...} or {"id": 1, "error": "..."}, as soon as it is done: commands run side by side.
- * kafka.py has the other end. One long-lived process, because a JVM with a Kafka client takes two seconds to start.
+ * driver.py has the other end. One long-lived process, because a JVM with a Kafka client takes two seconds to start.
  * Keys, values and header values are base64 or null.
  */
 public class Driver {

@@ -10,7 +10,7 @@ import pytest
 
 from tests.answers import READ_COMMITTED, READ_UNCOMMITTED
 from tests.broker.driver import Driver
-from tests.broker.kafka import OLDEST, VERSION, Broker, ZooKeeperBroker
+from tests.broker.kafka import Broker
 from tests.broker.readers import (
     EngineReader,
     MountReader,
@@ -51,19 +51,13 @@ def driver(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 @pytest.fixture
 def start_broker(tmp_path: Path) -> Iterator[Callable[..., Broker]]:
-    """`start_broker(properties, log_dirs, version)` starts a broker for one test."""
+    """`start_broker(properties, log_dirs)` starts a broker for one test."""
     started: list[Broker] = []
 
     def start(
-        properties: Mapping[str, str] | None = None,
-        log_dirs: Sequence[Path] | None = None,
-        version: str = VERSION,
+        properties: Mapping[str, str] | None = None, log_dirs: Sequence[Path] | None = None
     ) -> Broker:
-        directory = tmp_path / f"broker-{len(started)}"
-        if version == OLDEST:
-            broker: Broker = ZooKeeperBroker(directory, version)
-        else:
-            broker = Broker(directory, properties, log_dirs, version)
+        broker = Broker(tmp_path / f"broker-{len(started)}", properties, log_dirs)
         started.append(broker)
         broker.start()
         return broker

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.answers import ExpectedOffsets, ExpectedRecord, record
-from tests.broker.kafka import KafkaError, installation, java
+from tests.broker.jvm import KafkaError, installation, java
 
 ANSWER_SECONDS = 120
 

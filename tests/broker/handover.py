@@ -20,7 +20,8 @@ from kafkafs.storage.log.append.appending import LogAppendInfo
 from kafkafs.storage.log.state.producer_state import ProducerStateEntry
 from tests.answers import READ_COMMITTED, READ_UNCOMMITTED, ExpectedRecord
 from tests.broker.driver import Driver, Message
-from tests.broker.kafka import VERSION, Broker, installation, java
+from tests.broker.jvm import VERSION, installation, tools
+from tests.broker.kafka import Broker
 from tests.broker.readers import EngineReader, without_epoch
 
 #: Logged at every start and stop, whatever is in the log directory.
@@ -179,12 +180,11 @@ def run_dump_tool(
     paths: Sequence[Path], *options: str, version: str = VERSION
 ) -> subprocess.CompletedProcess[str]:
     """Runs DumpLogSegments on the files. Output that is not UTF-8 is decoded with replacements."""
-    home = installation(version)
-    tool = DUMP_TOOL.get(version, "kafka.tools.DumpLogSegments")
-    command = java(home, tool, *options, "--files", ",".join(map(str, paths)))
-    done = subprocess.run(command, check=False, capture_output=True)
+    name = DUMP_TOOL.get(version, "kafka.tools.DumpLogSegments")
+    arguments = [*options, "--files", ",".join(map(str, paths))]
+    done = tools(installation(version)).run(name, arguments)
     out, err = (text.decode("utf-8", "replace") for text in (done.stdout, done.stderr))
-    return subprocess.CompletedProcess(command, done.returncode, out, _without_slf4j(err))
+    return subprocess.CompletedProcess(done.args, done.returncode, out, _without_slf4j(err))
 
 
 def check_indexes(paths: Sequence[Path], version: str = VERSION) -> None:

@@ -1,33 +1,20 @@
-"""A real Kafka: its jars, downloaded once, and a broker in a separate process.
-
-`python -m tests.broker.kafka` downloads the jars and compiles the driver ahead of a test run.
-"""
+"""Brokers of Kafka, each in a separate process."""
 
 from __future__ import annotations
 
-import hashlib
 import os
-import shutil
 import signal
 import socket
 import subprocess
-import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-HERE = Path(__file__).parent
-VERSION = "4.3.0"
-#: The last releases before 4.0 and 3.0, whose brokers must accept what kafkafs writes, too. Kafka's
-#: client is always that of VERSION.
-OLDER = "3.9.2"
-OLDEST = "2.8.2"
+from tests.broker.jvm import OLDEST, VERSION, KafkaError, installation, java, tools
+
 CLUSTER_ID = "a2Fma2Fmcy10ZXN0cy0wMQ"
 START_SECONDS = 90
 STOP_SECONDS = 60
-
-#: Options for a fast JVM start, which matters more here than peak performance.
-JVM = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
 
 #: Periodic tasks run within a second or two, and nothing expires by itself: without
 #: `log.retention.ms=-1` records with old timestamps vanish.
@@ -53,54 +40,6 @@ QUICK = {
 }
 
 
-class KafkaError(Exception):
-    """Kafka could not be downloaded or started, or rejected a request."""
-
-
-def cache() -> Path:
-    """Returns the directory in which downloads are kept between runs."""
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "kafkafs-tests"
-
-
-def installation(version: str = VERSION) -> Path:
-    """Returns the directory with Kafka's jars and, for VERSION, our compiled programs that use
-    them, creating it if it does not exist.
-
-    It is created atomically, so an interrupted download does not count as one.
-    """
-    home = cache() / f"kafka-{version}"
-    if not (home / "jars").is_dir():
-        provide(home / "jars", lambda target: _download(version, target))
-    if version != VERSION:
-        return home
-    source = b"".join(path.read_bytes() for path in java_sources())
-    driver = home / f"driver-{hashlib.sha256(source).hexdigest()[:16]}"
-    if not driver.is_dir():
-        for old in home.glob("driver-*"):
-            shutil.rmtree(old)
-        provide(driver, lambda target: _compile(home / "jars", target))
-    return home
-
-
-def class_path(home: Path) -> str:
-    """Returns all jars and the driver, slf4j-simple first, because the first of several bindings is
-    used."""
-    binding = next((home / "jars").glob("slf4j-simple-*.jar"))
-    return ":".join(map(str, [binding, *home.glob("driver-*"), home / "jars" / "*"]))
-
-
-def java(home: Path, *arguments: str, heap: str = "256m", log_level: str = "warn") -> list[str]:
-    """Returns the command that runs a class of Kafka's. The process is killed when its parent
-    exits."""
-    return [
-        *("setpriv", "--pdeathsig", "KILL"),
-        *("java", f"-Xmx{heap}", *JVM),
-        f"-Dorg.slf4j.simpleLogger.defaultLogLevel={log_level}",
-        *("-cp", class_path(home), *arguments),
-    ]
-
-
 class Broker:
     """One KRaft node, broker and controller, listening on the loopback interface.
 
@@ -124,6 +63,14 @@ class Broker:
         self._properties = {**QUICK, **(properties or {})}
         self._process: subprocess.Popen[bytes] | None = None
         self._port = 0
+
+    @classmethod
+    def of(cls, version: str, directory: Path) -> Broker:
+        """Returns a broker of that version, from before KRaft or since, with its only log directory
+        in `directory`."""
+        if version == OLDEST:
+            return ZooKeeperBroker(directory, version)
+        return cls(directory, version=version)
 
     @property
     def bootstrap(self) -> str:
@@ -208,9 +155,10 @@ class Broker:
         self._config.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
 
     def _format(self, home: Path) -> None:
-        tool = ["kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(self._config)]
+        arguments = ["format", "-t", CLUSTER_ID, "-c", str(self._config)]
+        done = tools(home).run("kafka.tools.StorageTool", arguments)
         with self.output.open("ab") as output:
-            done = subprocess.run(java(home, *tool), check=False, stdout=output, stderr=output)
+            output.write(done.stdout + done.stderr)
         if done.returncode:
             raise KafkaError(f"formatting failed: {self._tail()}")
 
@@ -261,7 +209,7 @@ class ZooKeeperBroker(Broker):
         properties = {
             "broker.id": "1",
             "zookeeper.connect": f"127.0.0.1:{self._zookeeper_port}",
-            "zookeeper.connection.timeout.ms": "20000",
+            "zookeeper.connection.timeout.ms": str(START_SECONDS * 1000),
             "zookeeper.session.timeout.ms": str(self.SESSION_MS),
             "listeners": f"PLAINTEXT://127.0.0.1:{self._port}",
         }
@@ -293,53 +241,3 @@ def free_ports(count: int) -> list[int]:
     for server in sockets:
         server.close()
     return ports
-
-
-def provide(target: Path, make: Callable[[Path], None]) -> None:
-    """Creates the directory `target` atomically, with `make`."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
-        made = Path(scratch) / "made"
-        made.mkdir()
-        make(made)
-        made.rename(target)
-
-
-def _download(version: str, target: Path) -> None:
-    arguments = [f"-Dkafka.version={version}"]
-    if version == OLDEST:  # its tools are in the same jar as its broker
-        arguments.append("-Dwithout.tools")
-    what = "fetching the jars of Kafka with Maven"
-    copy_dependencies(HERE / "pom.xml", target, what, *arguments)
-
-
-def copy_dependencies(pom: Path, target: Path, what: str, *arguments: str) -> None:
-    """Copies the jars that a pom names, with their dependencies, into `target`. Raises
-    KafkaError."""
-    maven = ["mvn", "-B", "-q", "-f", str(pom), *arguments]
-    goal = ["dependency:copy-dependencies", f"-DoutputDirectory={target}", "-DincludeScope=runtime"]
-    _run([*maven, *goal], what)
-
-
-def java_sources() -> list[Path]:
-    """Returns our programs that use Kafka's classes."""
-    return sorted(HERE.glob("*.java"))
-
-
-def _compile(jars: Path, target: Path) -> None:
-    sources = map(str, java_sources())
-    _run(["javac", "-cp", f"{jars}/*", "-d", str(target), *sources], "compiling tests/broker")
-
-
-def _run(command: list[str], what: str) -> None:
-    try:
-        done = subprocess.run(command, check=False, capture_output=True, text=True)
-    except FileNotFoundError as error:
-        raise KafkaError(f"{what}: {command[0]} is not installed; run tests/setup.sh") from error
-    if done.returncode:
-        raise KafkaError(f"{what} failed: {(done.stdout + done.stderr)[-4000:]}")
-
-
-if __name__ == "__main__":
-    for each in (VERSION, OLDER, OLDEST):
-        print(installation(each))

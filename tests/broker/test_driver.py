@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from tests.broker.driver import Driver, Message
-from tests.broker.kafka import Broker, KafkaError
+from tests.broker.jvm import KafkaError
+from tests.broker.kafka import Broker
 
 
 def test_what_was_produced_comes_back(broker: Broker, driver: Driver) -> None:

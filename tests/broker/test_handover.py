@@ -8,7 +8,8 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,7 @@ from kafkafs.storage.log.state.producer_state import ProducerStateEntry
 from kafkafs.storage.log_manager import LogManager
 from kafkafs.storage.transactions.producer import TransactionalProducer
 from tests.answers import READ_COMMITTED, ExpectedRecord
+from tests.broker.compaction import copy
 from tests.broker.driver import Driver, Message
 from tests.broker.handover import (
     Ledger,
@@ -31,12 +33,12 @@ from tests.broker.handover import (
     check_records,
     warnings,
 )
-from tests.broker.kafka import OLDER, OLDEST, VERSION, Broker
+from tests.broker.jvm import OLDER, OLDEST, VERSION
+from tests.broker.kafka import Broker
 from tests.broker.readers import ROOT, EngineReader
 from tests.building import BatchFields, build_batch
 from tests.waiting import wait_until
 
-StartBroker = Callable[..., Broker]
 StartDriver = Callable[[Broker], Driver]
 
 #: Versions whose dump tool finds fault with the time indexes that their own broker writes.
@@ -190,31 +192,60 @@ class Writing:
         self.ledger.starts["rolled", 0] = writer.start_offset
 
 
-@pytest.fixture(params=[VERSION, OLDER, OLDEST])
+@pytest.fixture(
+    scope="module",
+    params=[
+        # in one process, because these tests share the broker at which the topics are created
+        pytest.param(each, marks=pytest.mark.xdist_group(f"handover-{each}"))
+        for each in (VERSION, OLDER, OLDEST)
+    ],
+)
 def version(request: pytest.FixtureRequest) -> str:
     found: str = request.param
     return found
 
 
-@pytest.fixture
-def broker(version: str, start_broker: StartBroker) -> Broker:
-    """A stopped broker at which all topics were created."""
-    return start_broker(version=version)
+@dataclass(frozen=True)
+class Stopped:
+    """The directory of a stopped broker at which all topics were created, and their IDs."""
+
+    directory: Path
+    topic_ids: Mapping[str, str]
+
+
+@pytest.fixture(scope="module")
+def stopped(version: str, tmp_path_factory: pytest.TempPathFactory) -> Stopped:
+    """Creates the topics once for all tests, which copy the directory."""
+    directory = tmp_path_factory.mktemp("stopped")
+    broker = Broker.of(version, directory)
+    try:
+        broker.start()
+        driver = Driver(broker.bootstrap, directory / "driver.log")
+        ids = {
+            name: driver.create_topic(name, count, configs)
+            for name, (count, configs) in topics(version).items()
+        }
+        paths = [broker.log_dir / f"{name}-{number}" for name, number in partitions(version)]
+        wait_until(lambda: all(path.is_dir() for path in paths))
+        driver.close()
+        broker.stop()
+    finally:
+        broker.close()
+    return Stopped(directory, ids)
 
 
 @pytest.fixture
-def topic_ids(version: str, broker: Broker, start_driver: StartDriver) -> dict[str, str]:
-    """Creates the topics and stops the broker."""
-    driver = start_driver(broker)
-    ids = {
-        name: driver.create_topic(name, count, configs)
-        for name, (count, configs) in topics(version).items()
-    }
-    paths = [broker.log_dir / f"{name}-{number}" for name, number in partitions(version)]
-    wait_until(lambda: all(path.is_dir() for path in paths))
-    driver.close()
-    broker.stop()
-    return ids
+def topic_ids(stopped: Stopped) -> Mapping[str, str]:
+    return stopped.topic_ids
+
+
+@pytest.fixture
+def broker(version: str, stopped: Stopped, tmp_path: Path) -> Iterator[Broker]:
+    """A stopped broker with a copy of the directory."""
+    copy(stopped.directory, tmp_path / "broker")
+    found = Broker.of(version, tmp_path / "broker")
+    yield found
+    found.close()
 
 
 def sent_by_kafka(driver: Driver, ledger: Ledger) -> None:
@@ -314,7 +345,6 @@ class TestHandover:
         self,
         version: str,
         broker: Broker,
-        topic_ids: Mapping[str, str],
         start_driver: StartDriver,
     ) -> None:
         ledger = Ledger()
@@ -364,7 +394,6 @@ class TestHandover:
         self,
         version: str,
         broker: Broker,
-        topic_ids: Mapping[str, str],
         start_driver: StartDriver,
     ) -> None:
         command = [sys.executable, "-m", "tests.broker.endless", str(broker.log_dir)]

@@ -9,7 +9,8 @@ import pytest
 from kafkafs.storage.errors import LogDirLocked
 from kafkafs.storage.io.durable import WritableDirFd
 from kafkafs.storage.io.lock import DirectoryLock
-from tests.broker.kafka import Broker, KafkaError
+from tests.broker.jvm import KafkaError
+from tests.broker.kafka import Broker
 
 
 def test_broker_and_engine_refuse_each_other(start_broker: Callable[..., Broker]) -> None:

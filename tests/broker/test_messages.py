@@ -16,7 +16,7 @@ from kafkafs.storage.format.messages.schemas import (
     share_coordinator,
     transaction_coordinator,
 )
-from tests.broker.kafka import installation, java
+from tests.broker.jvm import installation, java
 
 COMMON = "org.apache.kafka.common.message"
 PACKAGES = {

@@ -22,7 +22,7 @@ from kafkafs.storage.format.records.record_columns import SimpleRecord
 from kafkafs.storage.format.records.validate import AppendOrigin
 from kafkafs.storage.log.state.producers import Duplicate, ProducerStateManager
 from kafkafs.storage.segment.txn_index import AbortedTxn
-from tests.broker.kafka import installation, java
+from tests.broker.jvm import installation, java
 from tests.building import BatchFields, build_batch, build_end_txn_marker
 
 DAY_MS = 86_400_000

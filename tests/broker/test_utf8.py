@@ -8,7 +8,7 @@ import subprocess
 from collections.abc import Iterable, Iterator
 
 from kafkafs.storage.format.primitives import decode_utf8
-from tests.broker.kafka import installation, java
+from tests.broker.jvm import installation, java
 
 #: The bytes on both sides of every boundary between the rules of UTF-8.
 EDGES = bytes.fromhex(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.broker.kafka import cache, copy_dependencies, provide
+from tests.broker.jvm import cache_dir, copy_dependencies, provide
 
 #: The newest published version. It runs in the PySpark of the tests, where streams of 4.0.0 fail.
 VERSION = "4.2.0"
@@ -15,7 +15,7 @@ VERSION = "4.2.0"
 
 def jars() -> str:
     """Returns the value for `spark.jars`; downloads missing jars."""
-    home = cache() / f"spark-kafka-{VERSION}"
+    home = cache_dir() / f"spark-kafka-{VERSION}"
     if not home.is_dir():
         provide(home, _download)
     return ",".join(map(str, sorted(home.glob("*.jar"))))

@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from xml.sax.saxutils import escape
 
-from tests.broker.kafka import cache, copy_dependencies, free_ports, provide
+from tests.broker.jvm import cache_dir, copy_dependencies, provide
+from tests.broker.kafka import free_ports
 from tests.spark.cluster import JVM, LOOPBACK, PACKAGES, SPARK_HOME, Cluster, started
 
 JARS = SPARK_HOME / "jars"
@@ -55,7 +56,7 @@ PORTS = ("", ".scheduler", ".resource-tracker", ".admin", ".webapp")
 
 def jars() -> Path:
     """Returns the directory of the daemons' jars; downloads missing jars."""
-    home = cache() / f"yarn-{VERSION}"
+    home = cache_dir() / f"yarn-{VERSION}"
     if not home.is_dir():
         provide(home, _download)
     return home
