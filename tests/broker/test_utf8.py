@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import itertools
 import random
+import struct
 import subprocess
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+
+import pytest
 
 from kafkafs.storage.format.primitives import decode_utf8
 from tests.broker.jvm import installation, java
@@ -14,55 +17,73 @@ from tests.broker.jvm import installation, java
 EDGES = bytes.fromhex(
     "00 41 7f 80 8f 90 9f a0 bf c0 c1 c2 df e0 e1 ec ed ee ef f0 f1 f3 f4 f5 f7 f8 ff"
 )
+#: Utf8.java writes this surrogate after each text.
+END = "\ud800"
 
 
-def decoded_by_java(sequences: list[bytes]) -> Iterator[str]:
-    """Returns the result of `new String(bytes, UTF_8)` for each."""
-    done = subprocess.run(
-        java(installation(), "Utf8", log_level="off"),
-        input=b"".join(bytes([len(each)]) + each for each in sequences),
-        check=True,
-        capture_output=True,
-    )
-    position = 0
-    for _ in sequences:
-        end = position + 1 + 2 * done.stdout[position]
-        yield done.stdout[position + 1 : end].decode("utf-16-be", "surrogatepass")
-        position = end
-    assert position == len(done.stdout)
+class Utf8:
+    """A process that runs Utf8.java."""
+
+    def __init__(self) -> None:
+        command = java(installation(), "Utf8", log_level="off")
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+    def texts(self, sequences: list[bytes]) -> list[str]:
+        """Returns the result of `new String(bytes, UTF_8)` for each; all have the same length."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(struct.pack(">Bi", len(sequences[0]), len(sequences)))
+        self.process.stdin.write(b"".join(sequences))
+        self.process.stdin.flush()
+        (size,) = struct.unpack(">i", self.process.stdout.read(4))
+        text = self.process.stdout.read(size).decode("utf-16-be", "surrogatepass")
+        *texts, rest = text.split(END)
+        assert (len(texts), rest) == (len(sequences), "")
+        return texts
+
+    def differing(self, sequences: list[bytes]) -> list[tuple[str, str, str]]:
+        """Returns the sequences, in hexadecimal, that are decoded differently, and both texts."""
+        ours, theirs = list(map(decode_utf8, sequences)), self.texts(sequences)
+        if ours == theirs:
+            return []
+        return [
+            (each.hex(), our, their)
+            for each, our, their in zip(sequences, ours, theirs, strict=True)
+            if our != their
+        ]
 
 
-def differing(sequences: Iterable[bytes]) -> list[tuple[str, str, str]]:
-    """Returns the sequences, in hexadecimal, that are decoded differently, and both texts."""
-    asked = list(sequences)
-    answers = decoded_by_java(asked)
-    return [
-        (each.hex(), decode_utf8(each), answer)
-        for each, answer in zip(asked, answers, strict=True)
-        if decode_utf8(each) != answer
-    ]
+@pytest.fixture(scope="module")
+def utf8() -> Iterator[Utf8]:
+    found = Utf8()
+    yield found
+    found.process.communicate()
 
 
-def test_every_sequence_of_one_and_two_bytes() -> None:
-    ones = (bytes([first]) for first in range(256))
-    twos = (bytes(pair) for pair in itertools.product(range(256), repeat=2))
-    assert differing(itertools.chain([b""], ones, twos)) == []
+def pairs() -> list[bytes]:
+    return [bytes(pair) for pair in itertools.product(range(256), repeat=2)]
 
 
-def test_every_sequence_of_three_bytes_that_begins_one_of_several() -> None:
+def test_every_sequence_of_one_and_two_bytes(utf8: Utf8) -> None:
+    assert decode_utf8(b"") == ""
+    assert utf8.differing([bytes([first]) for first in range(256)]) == []
+    assert utf8.differing(pairs()) == []
+
+
+def test_every_sequence_of_three_bytes_that_begins_one_of_several(utf8: Utf8) -> None:
     """Also with ASCII or a stray continuation byte before them."""
-    leads = [0x41, 0x80, *range(0xC0, 0x100)]
-    for lead in leads:
-        assert (
-            differing(bytes([lead, *rest]) for rest in itertools.product(range(256), repeat=2))
-            == []
-        )
-        if lead in (0xE0, 0xED, 0xF0, 0xF4):
-            sequences = (bytes(each) for each in itertools.product([lead], EDGES, EDGES, EDGES))
-            assert differing(sequences) == []
+    rests = pairs()
+    for first in (0x41, 0x80, *range(0xC0, 0x100)):
+        lead = bytes([first])
+        assert utf8.differing([lead + rest for rest in rests]) == []
+        if first in (0xE0, 0xED, 0xF0, 0xF4):
+            rest = itertools.product(EDGES, repeat=3)
+            assert utf8.differing([lead + bytes(each) for each in rest]) == []
 
 
-def test_longer_sequences_of_bytes_at_the_boundaries() -> None:
+def test_longer_sequences_of_bytes_at_the_boundaries(utf8: Utf8) -> None:
     chance = random.Random(7)
-    sequences = [bytes(chance.choices(EDGES, k=chance.randint(4, 12))) for _ in range(300_000)]
-    assert differing(sequences) == []
+    for length in range(4, 13):
+        many = bytes(chance.choices(EDGES, k=length * 33_000))
+        sequences = [many[at : at + length] for at in range(0, len(many), length)]
+        assert utf8.differing(sequences) == []
