@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from ..config.topic_file import (
     MAX_TOPIC_CONFIGS_BYTES,
@@ -44,8 +44,7 @@ MAX_PROPERTIES_BYTES = 64 << 10
 _MAX_PARTITION_METADATA_BYTES = 4 << 10
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionDir:
+class PartitionDir(NamedTuple):
     """A partition's directory. After deletion and re-creation it is a different one, by its
     `inode`."""
 

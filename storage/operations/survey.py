@@ -98,14 +98,11 @@ def reference_to(
     view: View, topic_id: str, start: int, end: int, isolation: Isolation
 ) -> ViewReference | None:
     """Returns a reference for reading offsets [``start``, ``end``) of a view; None if the log must
-    be opened as a whole: it has too many segments, or bytes after its last batch, which may turn
-    out to be damaged."""
-    segments = view.segments.from_offset(start)
-    try:
-        if not segments or segments[-1].files.log().size() != segments[-1].size:
-            return None
-    except SegmentGone:
+    be opened as a whole: it has too many segments, or had bytes after its last batch, which may
+    turn out to be damaged."""
+    if not view.is_complete:
         return None
+    segments = view.segments.from_offset(start)
     next_base = -1
     if isolation is Isolation.READ_UNCOMMITTED:  # otherwise markers may follow in any segment
         count = sum(segment.base_offset < end for segment in segments)

@@ -15,7 +15,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, pairwise
-from typing import Final
+from typing import Final, NamedTuple
 
 from kafkafs.storage import (
     MAX_OFFSET,
@@ -250,8 +250,7 @@ def check_named(limit: OffsetRangeLimit, selected: Iterable[TopicPartition]) -> 
 # -- which offsets ---------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class _Span:
+class _Span(NamedTuple):
     """Offsets [`start`, `end`) of a partition to read, and where their bytes are; `topic_id` as in
     OffsetRange.
 
@@ -263,8 +262,8 @@ class _Span:
     start: int
     end: int
     topic_id: str = ""
-    segments: Sequence[Segment] = field(default=())
-    ends: Sequence[int] = field(default=())
+    segments: Sequence[Segment] = ()
+    ends: Sequence[int] = ()
     skipped: int = 0
 
     @classmethod
@@ -320,7 +319,7 @@ def _spans(
     if found.problem is not None:
         LOGGER.warning("%s: a re-creation of the topic will not be detected", found.problem)
     view = found.view
-    start, end = (bound(view, limit, options) for limit in (options.starting, options.ending))
+    start, end = bound(view, options.starting, options), bound(view, options.ending, options)
     start, end = conditions.narrow(view, start, end, options.isolation)
     if start < end:
         yield _Span.of(view, start, end, found.topic_id)
@@ -333,7 +332,10 @@ def bound(view: View, limit: OffsetRangeLimit, options: ReadOptions) -> int:
     value = limit.of((view.topic, view.partition))
     if limit.is_time:
         value = _offset_for_time(view, value, limit, options)
-    value = {EARLIEST: view.start_offset, LATEST: latest}.get(value, value)
+    if value == LATEST:
+        return latest
+    if value == EARLIEST:
+        return view.start_offset
     if not view.start_offset <= value <= latest:
         there = f"offsets {view.start_offset} to {latest} exist"
         what = f"{view.topic}-{view.partition}: {limit.option} is {value}, but only {there}"

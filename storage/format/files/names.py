@@ -48,8 +48,7 @@ class PartitionState(StrEnum):
     STRAY = "stray"  # a replica that the cluster no longer assigns to this broker
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionDirName:
+class PartitionDirName(NamedTuple):
     """The parsed name of a partition directory. In states DELETE and STRAY, a long topic may be
     truncated so that the name fits in 255 bytes."""
 

@@ -8,10 +8,12 @@ longer file. Nothing is locked, opened for writing, or withheld from the broker.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 from ...concurrency.fair_lock import FairLock
 from ...errors import CorruptError, SegmentGone, UnknownPartition
+from ...format.files.names import FileState
 from ...format.layout import MAX_OFFSET
 from ...io.disk import DirFd, OpenDirFd
 from ...io.retry import retry_if_gone
@@ -27,8 +29,7 @@ _LISTINGS = 8
 _DAMAGE_KEPT = 1000
 
 
-@dataclass(frozen=True, slots=True)
-class _Listing:
+class _Listing(NamedTuple):
     """The directory listing taken when the directory had this ``stamp``. ``snapshots``: their
     offsets, ascending."""
 
@@ -170,7 +171,8 @@ class Log:
         end = tail.next_offset
         start = max(start, segments[0].base_offset)
         last_stable = min([end, *tail.open_transactions.values()])
-        if segments[-1].size != tail.position:
+        is_complete = segments[-1].size == tail.position
+        if not is_complete:
             segments = segments.with_active(replace(segments[-1], size=tail.position))
         return View(
             topic=self.topic,
@@ -182,6 +184,7 @@ class Log:
             context=self._context,
             cuts=self._cuts,
             tail=settled_fault(tail, segments[-1]),
+            is_complete=is_complete,
         )
 
     def _empty_view(self, start: int) -> View:
@@ -201,7 +204,7 @@ class Log:
             listed, logs, snapshots = self._list_files()
         except SegmentGone:
             raise UnknownPartition(self.topic, self.partition) from None
-        if any(log.state.value for log in logs):
+        if any(log.state is not FileState.LIVE for log in logs):
             logs = drop_covered(logs, self._next_offset)
         known = {} if self._view is None else {s.base_offset: s.files for s in self._view.segments}
         next_bases = [log.base_offset for log in logs[1:]] + [-1] * bool(logs)

@@ -61,6 +61,7 @@ class View:
     (the log end offset); ``last_stable_offset`` the first offset of the oldest open transaction,
     or the end. ``cuts``: how often the log was found without its former last batch, so that other
     records may have replaced some. ``tail``: damage after the last whole batch, if any.
+    ``is_complete``: nothing followed that batch when the view was made, not even the start of one.
     """
 
     topic: str
@@ -72,6 +73,7 @@ class View:
     context: ReadContext
     tail: Fault | None = None
     cuts: int = 0
+    is_complete: bool = True
     _pinned: list[HeldFile] = field(default_factory=list)
 
     def bound(self, isolation: Isolation) -> int:
