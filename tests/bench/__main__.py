@@ -20,7 +20,6 @@ from tests.bench import (
     lookups,
     machine,
     opening,
-    race,
     records,
     recovering,
     removing,
@@ -28,6 +27,7 @@ from tests.bench import (
     sinking,
     spreading,
     streaming,
+    trial,
     writing,
 )
 from tests.bench.plan import Plan
@@ -82,6 +82,7 @@ def main() -> int:
         listed=options.listed,
         partitions=options.partitions,
         segments=options.segments,
+        recovered=options.recovered,
         opened=options.opened,
         gibibytes=options.gibibytes,
         lookups=options.lookups,
@@ -89,13 +90,15 @@ def main() -> int:
         compacted=options.compacted,
         keys=options.keys,
         mapped=options.mapped,
+        spread=options.spread,
+        planned=options.planned,
         removed=options.removed,
     )
-    if options.trial:
-        race.make_trials()
     # PySpark would start its workers with whatever `python3` the PATH has.
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     with ExitStack() as opened:
+        if options.trial:
+            opened.enter_context(trial.running())
         outputs = [sys.stdout]
         if options.output:
             outputs.append(opened.enter_context(options.output.open("w")))
@@ -157,12 +160,15 @@ def _parser() -> argparse.ArgumentParser:
         ("opened", "files opened in one repetition (row 6)"),
         ("partitions", "partitions to open (row 8)"),
         ("segments", "segments in each of them (row 8)"),
+        ("recovered", "MiB of the unclean segment (row 13)"),
         ("gibibytes", "size of the sparse log (row 9)"),
         ("lookups", "records looked up in it (row 9)"),
         ("appended", "records in one run of appends (rows 10 and 11)"),
         ("compacted", "records in the logs to compact (rows 15 to 17)"),
         ("keys", "different keys in them"),
         ("mapped", "keys in the offset map (row 18)"),
+        ("spread", "records to compact with Spark (row 35)"),
+        ("planned", "GiB in each partition whose compaction is planned (row 35)"),
         ("removed", "names in one rm (row 21)"),
     ):
         default = getattr(plan, name)

@@ -14,7 +14,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from threading import Barrier
 from typing import TypeVar
@@ -30,11 +30,12 @@ from kafkafs.storage.log.append.group_commit import GroupCommit
 from kafkafs.storage.log.append.preparing import encoded
 from kafkafs.storage.log.append.writer import LogWriter
 from kafkafs.storage.log_manager import LogManager
+from tests.bench.broker import with_topic
 from tests.bench.data import EPOCH_MS, TOPIC, VALUE_BYTES, cache, values
 from tests.bench.machine import last_core
 from tests.bench.plan import Plan
 from tests.bench.race import Call, Outcomes, race, versus
-from tests.broker.driver import Driver
+from tests.bench.trial import all_compilers
 from tests.broker.jvm import installation, java
 from tests.broker.kafka import Broker
 
@@ -53,7 +54,6 @@ _ANSWERED = ", each answered before the next"
 _Piece = TypeVar("_Piece")
 #: Appends pieces and yields the result of each.
 _AppendEach = Callable[[LogWriter, Sequence[_Piece]], Iterable[object]]
-_SERVER = ("-XX:TieredStopAtLevel=4", "-Xmx1g")
 
 
 def from_memory(plan: Plan) -> Outcomes:
@@ -278,19 +278,14 @@ def _scratch() -> Path:
     return cache()
 
 
-@contextmanager
-def broker() -> Iterator[Broker]:
+def broker() -> AbstractContextManager[Broker]:
     """Runs a broker with the topic, segments as large as ours, and a JVM with all compilers."""
-    with tempfile.TemporaryDirectory(prefix="append-", dir=_scratch()) as directory:
-        kafka = Broker(Path(directory), jvm_options=_SERVER)
-        kafka.start()
-        try:
-            client = Driver(kafka.bootstrap, Path(directory) / "driver.log")
-            client.create_topic(TOPIC, 1)
-            client.close()
-            yield kafka
-        finally:
-            kafka.close()
+    return with_topic(TOPIC, jvm_options=_server())
+
+
+def _server() -> tuple[str, ...]:
+    """Returns the options of a JVM that serves, or loads a server."""
+    return (*all_compilers(), "-Xmx1g")
 
 
 def _perf_test(broker: Broker, records: int) -> float:
@@ -302,6 +297,6 @@ def _perf_test(broker: Broker, records: int) -> float:
         *("--num-records", str(2 * records), "--warmup-records", str(records)),
         *("--bootstrap-server", broker.bootstrap),
     ]
-    command = java(installation(), *_SERVER, *arguments, heap="512m", log_level="error")
+    command = java(installation(), *_server(), *arguments, heap="512m", log_level="error")
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     return records / float(_RATE.findall(done.stdout)[-1])

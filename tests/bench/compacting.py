@@ -16,7 +16,7 @@ import shutil
 import statistics
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
@@ -28,12 +28,11 @@ from kafkafs.storage.format.layout import Codec
 from kafkafs.storage.format.records.columns import KEY_START, VALUE_START
 from kafkafs.storage.log_dirs.engine import Engine
 from kafkafs.storage.log_manager import LogManager
-from tests.bench import mounts
+from tests.bench import mounts, trial
 from tests.bench.data import TOPIC, cache, keyed_log, keyed_segment_bytes, rolled_logs
 from tests.bench.machine import last_core
 from tests.bench.plan import Plan
 from tests.bench.race import (
-    WARM_UPS,
     Call,
     Command,
     Figure,
@@ -41,6 +40,7 @@ from tests.bench.race import (
     Outcomes,
     python_task,
     race,
+    turns,
     versus,
 )
 from tests.broker.compaction import HELD, LET_GO, LOGS_PASSES, RATIO
@@ -50,7 +50,8 @@ from tests.broker.kafka import Broker
 _PEER = "Kafka 4.3's LogCleaner"
 _PASS_SECONDS = 120
 _MAP_BYTES = str(128 << 20)
-_JVM = ("-XX:TieredStopAtLevel=4", "-Xmx2g", *LOGS_PASSES)
+_JVM = ("-Xmx2g", *LOGS_PASSES)
+_CODECS = (Codec.NONE, Codec.LZ4, Codec.ZSTD)
 _NANOSECONDS_A_KEY = 200  # five million keys a second
 
 
@@ -61,7 +62,7 @@ def uncompressed(plan: Plan) -> Outcomes:
 
 def compressed(plan: Plan) -> Outcomes:
     """Row 16: compressed logs."""
-    for codec in (Codec.LZ4, Codec.ZSTD):
+    for codec in _CODECS[1:]:
         yield _against_kafka(16, codec, 1.5, plan)
 
 
@@ -113,11 +114,13 @@ def _against_kafka(row: int, codec: Codec, target: float, plan: Plan) -> Outcome
         left[_PEER] = _retained(broker.log_dir, topic, codec)
         return taken
 
-    with scratch_directory() as scratch:
-        names = [f"turn-{number}" for number in range(WARM_UPS + plan.repetitions)]
-        topics = iter(names)
-        with _holding(scratch / "broker", source, names, segment_bytes) as (broker, client):
-            seconds = race({"ours": Call(ours), _PEER: Call(theirs)}, plan.repetitions)
+    topics = iter(_topics(codec, plan))
+    codecs = _CODECS if trial.is_trial() else (codec,)  # in a trial one broker has all logs
+    with (
+        scratch_directory() as scratch,
+        trial.shared("cleaning", lambda: _holding(codecs, plan)) as (broker, client),
+    ):
+        seconds = race({"ours": Call(ours), _PEER: Call(theirs)}, plan.repetitions)
     if left["ours"] != left[_PEER]:
         raise AssertionError("kafkafs and Kafka retained different records")
     work = f"{plan.compacted / 1e6:g} M records, {plan.keys / 1e6:g} M keys, {codec.kafka_name}"
@@ -201,37 +204,44 @@ def _retained(log_dir: Path, topic: str, codec: Codec) -> str:
     return "".join(digest.hexdigest() for digest in digests)
 
 
+def _topics(codec: Codec, plan: Plan) -> list[str]:
+    """Returns the names of the broker's topics, one for each turn."""
+    return [f"{codec.kafka_name}-{turn}" for turn in range(turns(plan.repetitions))]
+
+
 @contextmanager
-def _holding(
-    scratch: Path, source: Path, topics: list[str], segment_bytes: int
-) -> Iterator[tuple[Broker, Driver]]:
-    """Runs a broker that has the log once for each topic, and does not clean them yet."""
+def _holding(codecs: Sequence[Codec], plan: Plan) -> Iterator[tuple[Broker, Driver]]:
+    """Runs a broker that has the log of each codec once for each turn, and does not clean them
+    yet."""
     properties = {"log.cleaner.dedupe.buffer.size": _MAP_BYTES}
-    broker = Broker(scratch, properties, jvm_options=_JVM)
-    broker.start()
-    try:
-        client = Driver(broker.bootstrap, scratch / "driver.log")
-        for topic in topics:
-            configs = {
-                "cleanup.policy": "compact",
-                RATIO: HELD,
-                "segment.bytes": str(segment_bytes),
-            }
-            client.create_topic(topic, configs=configs)
-        client.close()
-        broker.stop()
-        for topic in topics:
-            partition = broker.log_dir / f"{topic}-0"
-            for path in partition.iterdir():
-                if path.name != "partition.metadata":
-                    path.unlink()
-            _link_partition(source / f"{TOPIC}-0", partition)
+    with scratch_directory() as scratch:
+        broker = Broker(scratch, properties, jvm_options=(*trial.all_compilers(), *_JVM))
         broker.start()
-        client = Driver(broker.bootstrap, scratch / "driver.log")
-        yield broker, client
-        client.close()
-    finally:
-        broker.close()
+        try:
+            client = Driver(broker.bootstrap, scratch / "driver.log")
+            for codec, topic in _every(codecs, plan):
+                size = str(keyed_segment_bytes(plan.compacted, codec))
+                configs = {"cleanup.policy": "compact", RATIO: HELD, "segment.bytes": size}
+                client.create_topic(topic, configs=configs)
+            client.close()
+            broker.stop()
+            for codec, topic in _every(codecs, plan):
+                partition = broker.log_dir / f"{topic}-0"
+                for path in partition.iterdir():
+                    if path.name != "partition.metadata":
+                        path.unlink()
+                source = keyed_log(plan.compacted, plan.keys, codec)
+                _link_partition(source / f"{TOPIC}-0", partition)
+            broker.start()
+            client = Driver(broker.bootstrap, scratch / "driver.log")
+            yield broker, client
+            client.close()
+        finally:
+            broker.close()
+
+
+def _every(codecs: Sequence[Codec], plan: Plan) -> list[tuple[Codec, str]]:
+    return [(codec, topic) for codec in codecs for topic in _topics(codec, plan)]
 
 
 def _let_clean(broker: Broker, client: Driver, topic: str) -> float:

@@ -173,8 +173,9 @@ def _keyed_batches(records: int, keys: int, codec: Codec, seed: int) -> Iterator
 def batches(records: int, codec: Codec = Codec.NONE) -> Iterator[bytes]:
     """Yields the batches of `records` records from offset 0 on."""
     size = BATCH_RECORDS[codec]
-    contents = [build(number, size, codec) for number in range(_DIFFERENT_BATCHES)]
-    for index in range(records // size):
+    count = records // size
+    contents = [build(number, size, codec) for number in range(min(count, _DIFFERENT_BATCHES))]
+    for index in range(count):
         yield placed(contents[index % _DIFFERENT_BATCHES], index * size)
     if rest := records % size:
         yield placed(build(0, rest, codec), records - rest)

@@ -9,16 +9,18 @@ from dataclasses import dataclass
 class Plan:
     """`records` in the large logs; `repetitions` that count, of each contender; `listed` records in
     the directory that is listed; `partitions` of `segments` segments for opening a large broker's
-    directory; `opened` files that one repetition of a cold read opens; `gibibytes` of the sparse
-    log in which `lookups` records are looked up; `appended` records in one run of appends;
-    `compacted` records with `keys` different keys to compact; `mapped` keys in the offset map;
-    `removed` names in one `rm`."""
+    directory; `recovered` MiB of an unclean segment; `opened` files that one repetition of a cold
+    read opens; `gibibytes` of the sparse log in which `lookups` records are looked up; `appended`
+    records in one run of appends; `compacted` records with `keys` different keys to compact;
+    `mapped` keys in the offset map; `spread` records to compact with Spark; `planned` GiB in each
+    partition whose compaction is planned; `removed` names in one `rm`."""
 
     records: int = 8_000_000
     repetitions: int = 5
     listed: int = 1_000_000
     partitions: int = 1000
     segments: int = 100
+    recovered: int = 1024
     opened: int = 5000
     gibibytes: int = 1000
     lookups: int = 2000
@@ -26,4 +28,6 @@ class Plan:
     compacted: int = 10_000_000
     keys: int = 1_000_000
     mapped: int = 45_000_000
+    spread: int = 8_000_000
+    planned: int = 1024
     removed: int = 10_000

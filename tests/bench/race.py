@@ -17,19 +17,17 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Protocol, Self
 
+from tests.bench import trial
 from tests.bench.data import cache
 from tests.bench.machine import settle
 
 #: Rounds that do not count: they fill the page cache and let JITs compile.
 WARM_UPS = 2
 
-_is_trial = False
 
-
-def make_trials() -> None:
-    """Makes races start each turn at once and without WARM_UPS: their figures are not needed."""
-    global _is_trial
-    _is_trial = True
+def turns(repetitions: int) -> int:
+    """Returns the number of rounds of a race; a trial has no WARM_UPS."""
+    return repetitions if trial.is_trial() else WARM_UPS + repetitions
 
 
 class Contender(Protocol):
@@ -74,7 +72,7 @@ class Worker:
         self._warm_ups = warm_ups
 
     def measure(self) -> float:
-        while self._warm_ups:
+        while self._warm_ups and not trial.is_trial():
             self._warm_ups -= 1
             self._ask()
         return self._ask()
@@ -113,19 +111,18 @@ def python_task(task: str, *arguments: str, core: int | None = None) -> Worker:
 
 def race(contenders: Mapping[str, Contender], repetitions: int) -> dict[str, float]:
     """Returns the median seconds of each contender, after WARM_UPS rounds and `repetitions` that
-    count."""
+    count. In a trial each turn starts at once, without waiting for the machine to come to rest."""
     seconds: dict[str, list[float]] = {name: [] for name in contenders}
     with ExitStack() as stack:
         for contender in contenders.values():
             if isinstance(contender, AbstractContextManager):
                 stack.enter_context(contender)
-        warm_ups = 0 if _is_trial else WARM_UPS
-        for turn in range(warm_ups + repetitions):
+        for turn in range(turns(repetitions)):
             for name, contender in contenders.items():
-                if not _is_trial:
+                if not trial.is_trial():
                     settle(cache())
                 taken = contender.measure()
-                if turn >= warm_ups:
+                if turn >= turns(repetitions) - repetitions:
                     seconds[name].append(taken)
     return {name: statistics.median(taken) for name, taken in seconds.items()}
 

@@ -22,6 +22,7 @@ from kafkafs.storage.log_manager import LogManager
 from tests.bench.data import TOPIC, VALUE_BYTES, batches, build, made, placed
 from tests.bench.plan import Plan
 from tests.bench.race import Call, Contender, Figure, Outcome, Outcomes, race, versus
+from tests.bench.trial import all_compilers
 from tests.broker.driver import Driver
 from tests.broker.kafka import Broker
 from tests.logs import TopicSettings, write_checkpoint, write_partition
@@ -34,7 +35,6 @@ _OTHER_FILES = 2000
 _PARTITIONS_OF_A_TOPIC = 50
 _RECORDS_OF_A_SEGMENT = 4
 _JVM = (
-    "-XX:TieredStopAtLevel=4",
     "-Xmx2g",
     "-Dorg.slf4j.simpleLogger.log.kafka.log.LogManager=info",
     "-Dorg.slf4j.simpleLogger.log.org.apache.kafka.storage.internals.log.LogManager=info",
@@ -43,8 +43,9 @@ _LOADED = re.compile(rb"Loaded \d+ logs in (\d+) ?ms")
 
 
 def unclean(plan: Plan) -> Outcomes:
-    """Row 13: one segment of a gibibyte with a torn end, none of which is known to be flushed."""
-    home = made("unclean-log", _make_unclean)
+    """Row 13: one segment, of a gibibyte unless the plan says otherwise, with a torn end, none of
+    which is known to be flushed."""
+    home = made(f"unclean-log-{plan.recovered}", lambda home: _make_unclean(home, plan.recovered))
     log_dir, partition = home / "logs", home / "logs" / f"{TOPIC}-0"
     size = int((home / "sound-bytes").read_text())
     results: set[tuple[object, ...]] = set()
@@ -169,7 +170,7 @@ def _loaded_in(broker: Broker) -> float:
 
 
 def _broker(scratch: Path, log_dir: Path) -> Broker:
-    return Broker(scratch, log_dirs=[log_dir], jvm_options=_JVM)
+    return Broker(scratch, log_dirs=[log_dir], jvm_options=(*all_compilers(), *_JVM))
 
 
 def _result(partition: Path) -> tuple[object, ...]:
@@ -199,9 +200,9 @@ def _crash(partition: Path, sound: int) -> None:
             file.truncate(10 << 20)
 
 
-def _make_unclean(home: Path) -> None:
+def _make_unclean(home: Path, mebibytes: int) -> None:
     def write(log_dir: Path) -> None:
-        writer = write_partition(log_dir / f"{TOPIC}-0", _a_segment())
+        writer = write_partition(log_dir / f"{TOPIC}-0", _a_segment(mebibytes << 20))
         log = next((log_dir / f"{TOPIC}-0").glob("*.log"))
         (home / "sound-bytes").write_text(str(log.stat().st_size))
         assert len(writer.bases) == 1
@@ -209,9 +210,8 @@ def _make_unclean(home: Path) -> None:
     _with_topics(home, {TOPIC: 1}, write)
 
 
-def _a_segment() -> Iterator[bytes]:
-    """Yields as many batches as fit into a segment of the default size."""
-    left = TopicSettings().segment_bytes
+def _a_segment(left: int) -> Iterator[bytes]:
+    """Yields as many batches as fit into `left` bytes."""
     for batch in batches(left // VALUE_BYTES):
         left -= len(batch)
         if left < 0:

@@ -12,7 +12,7 @@ from kafkafs.storage.format.records.record_columns import RecordColumns
 from kafkafs.storage.log_manager import LogManager
 from tests.bench import mounts
 from tests.bench.plan import Plan
-from tests.bench.race import WARM_UPS, Call, Figure, Outcome, Outcomes, race
+from tests.bench.race import Call, Figure, Outcome, Outcomes, race, turns
 
 _TOPIC = "removing"
 _VALUE = b"v" * 100
@@ -23,17 +23,17 @@ _TARGET = 0.5
 
 def oldest(plan: Plan) -> Outcomes:
     """Row 21: each turn has its own partition, or directory of files."""
-    turns = WARM_UPS + plan.repetitions
+    rounds = turns(plan.repetitions)
     names = [str(number) for number in range(plan.removed)]
     with tempfile.TemporaryDirectory(prefix="kafkafs-bench-") as place:
         log_dir, source = Path(place, "logs"), Path(place, "files")
-        _make_logs(log_dir, turns, 2 * plan.removed)
-        directories = _make_files(source, turns, names)
+        _make_logs(log_dir, rounds, 2 * plan.removed)
+        directories = _make_files(source, rounds, names)
         with (
             mounts.kafkafs(log_dir, "--rw") as log_mount,
             mounts.pass_through(source) as file_mount,
         ):
-            partitions = [log_mount.path / _TOPIC / str(turn) / "offset" for turn in range(turns)]
+            partitions = [log_mount.path / _TOPIC / str(turn) / "offset" for turn in range(rounds)]
             passed = [file_mount.path / each for each in directories]
             contenders = {
                 "ours": Call(_removing(partitions, names)),
@@ -67,10 +67,10 @@ def _make_files(source: Path, directories: int, names: Sequence[str]) -> list[st
 
 
 def _removing(directories: Sequence[Path], names: Sequence[str]) -> Callable[[], float]:
-    turns = iter(directories)
+    left = iter(directories)
 
     def work() -> float:
-        directory = next(turns)
+        directory = next(left)
         started = time.perf_counter()
         subprocess.run(["rm", *names], cwd=directory, check=True)
         return time.perf_counter() - started

@@ -9,6 +9,8 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 import kafkafs.spark
+from tests.bench import trial
+from tests.spark import cluster, kafka_source
 
 _CONFIGURATION = {
     "spark.driver.bindAddress": "127.0.0.1",
@@ -22,12 +24,21 @@ _CONFIGURATION = {
 
 @contextmanager
 def spark_session(jars: str = "") -> Iterator[SparkSession]:
-    """Yields a session that knows the format "kafkafs" and has these jars (comma-separated
-    paths)."""
+    """Yields a session that knows the format "kafkafs" and has these jars (comma-separated paths).
+    The rows of a trial share one, with the jars of Spark's Kafka source."""
+    given = kafka_source.jars() if trial.is_trial() else jars
+    with trial.shared("spark", lambda: _session(given)) as spark:
+        yield spark
+
+
+@contextmanager
+def _session(jars: str) -> Iterator[SparkSession]:
     _end_jvm()
     builder = SparkSession.builder.master("local[2]").appName("kafkafs")
     for name, value in _CONFIGURATION.items():
         builder = builder.config(name, value)
+    if trial.is_trial():
+        builder = builder.config("spark.driver.defaultJavaOptions", cluster.JVM)
     spark = builder.config("spark.jars", jars).getOrCreate()
     kafkafs.spark.register(spark)
     try:

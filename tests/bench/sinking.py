@@ -11,15 +11,17 @@ from pyspark.sql import DataFrame
 
 from kafkafs.storage.log_dirs.engine import Engine
 from kafkafs.storage.log_manager import LogManager
+from tests.bench.broker import with_topic
 from tests.bench.data import TOPIC, kept, plain_log
 from tests.bench.plan import Plan
 from tests.bench.race import Call, Outcomes, race, versus
 from tests.bench.sessions import spark_session
-from tests.broker.driver import Driver
 from tests.broker.kafka import Broker
 from tests.spark import kafka_source
 
 _PARTITIONS = 4
+#: The topic that is written.
+_SUNK = "sunk"
 
 
 def against_kafka(plan: Plan) -> Outcomes:
@@ -36,12 +38,7 @@ def against_kafka(plan: Plan) -> Outcomes:
             lambda to: source.schema("value binary").load(str(log)).write.parquet(str(to / "t")),
         )
         frame = spark.read.parquet(str(parquet / "t"))
-        broker = Broker(Path(directory) / "broker")
-        broker.start()
-        try:
-            client = Driver(broker.bootstrap, Path(directory) / "driver.log")
-            client.create_topic(TOPIC, _PARTITIONS)
-            client.close()
+        with with_topic(_SUNK, _PARTITIONS) as broker:
             seconds = race(
                 {
                     "kafkafs": Call(lambda: _ours(frame, Path(directory), plan.records)),
@@ -49,8 +46,6 @@ def against_kafka(plan: Plan) -> Outcomes:
                 },
                 plan.repetitions,
             )
-        finally:
-            broker.close()
     yield versus(
         34, "Spark, write of a table", (seconds["kafkafs"], seconds["kafka"]),
         "Spark's Kafka sink, local broker", 3, amount=plan.records / 1e6, unit="M rec/s",
@@ -61,20 +56,20 @@ def _ours(frame: DataFrame, directory: Path, records: int) -> float:
     """Writes to a topic that is created again each time."""
     log_dir = str(directory / "logs")
     with LogManager(log_dir, {"file.delete.delay.ms": "0"}) as engine:
-        if TOPIC in engine.topics():
-            engine.delete_topic(TOPIC)
-        engine.create_topic(TOPIC, _PARTITIONS)
+        if _SUNK in engine.topics():
+            engine.delete_topic(_SUNK)
+        engine.create_topic(_SUNK, _PARTITIONS)
     start = time.perf_counter()
-    frame.write.format("kafkafs").option("topic", TOPIC).mode("append").save(log_dir)
+    frame.write.format("kafkafs").option("topic", _SUNK).mode("append").save(log_dir)
     taken = time.perf_counter() - start
     written = Engine(log_dir)
-    ends = [written.log(TOPIC, number).view().end_offset for number in range(_PARTITIONS)]
+    ends = [written.log(_SUNK, number).view().end_offset for number in range(_PARTITIONS)]
     assert sum(ends) == records
     return taken
 
 
 def _kafka(frame: DataFrame, broker: Broker) -> float:
-    writer = frame.write.format("kafka").option("topic", TOPIC)
+    writer = frame.write.format("kafka").option("topic", _SUNK)
     start = time.perf_counter()
     writer.option("kafka.bootstrap.servers", broker.bootstrap).mode("append").save()
     return time.perf_counter() - start

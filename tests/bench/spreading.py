@@ -42,7 +42,6 @@ _SETTINGS = {
 _PARTITIONS = 8
 
 _PLANNED_PARTITIONS = 10
-_PLANNED_SEGMENTS = 1024
 _MOST_SECONDS = Figure(10, "s")
 _MOST_MEMORY = Figure(1, "GB")
 
@@ -56,7 +55,7 @@ def compaction(plan: Plan) -> Outcomes:
 
 
 def _against_the_cleaner(spark: SparkSession, partitions: int, plan: Plan) -> Outcome:
-    source = keyed_topic(plan.records, plan.keys, partitions)
+    source = keyed_topic(plan.spread, plan.keys, partitions)
     dirty = sum(path.stat().st_size for each in source.iterdir() for path in rolled_logs(each))
     left: dict[str, str] = {}
     with scratch_directory() as scratch:
@@ -82,7 +81,7 @@ def _against_the_cleaner(spark: SparkSession, partitions: int, plan: Plan) -> Ou
     where = f"in {partitions} partitions" if partitions > 1 else "in one partition"
     return versus(
         35,
-        f"Spark, {plan.records / 1e6:g} M records, {plan.keys / 1e6:g} M keys {where}",
+        f"Spark, {plan.spread / 1e6:g} M records, {plan.keys / 1e6:g} M keys {where}",
         (seconds["tasks"], seconds["cleaner"]),
         "the cleaner, one thread",
         1.5,
@@ -112,11 +111,12 @@ def _by_the_cleaner(engine: LogManager, log_dir: Path) -> None:
 
 def planning(plan: Plan) -> Outcomes:
     """In a separate process: opens the directory, selects and splits the work."""
-    log_dir = sparse_partitions(_PLANNED_PARTITIONS, _PLANNED_SEGMENTS)
+    log_dir = sparse_partitions(_PLANNED_PARTITIONS, plan.planned)
     command = [sys.executable, "-m", "tests.bench.spreading", str(log_dir)]
     found = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
     seconds, kibibytes, units = float(found[0]), int(found[1]), int(found[2])
-    work = f"Spark, plan a compaction of 10 TiB in {_PLANNED_PARTITIONS} partitions"
+    tebibytes = _PLANNED_PARTITIONS * plan.planned / 1024
+    work = f"Spark, plan a compaction of {tebibytes:g} TiB in {_PLANNED_PARTITIONS} partitions"
     note = f"{units:,} tasks; sparse files"
     yield Outcome(35, work, Figure(seconds, "s"), limit=_MOST_SECONDS, note=note)
     memory = Figure(kibibytes / 1e6 * 1.024, "GB")

@@ -19,17 +19,20 @@ ROOT = Path(__file__).parents[2]
 #: The least with which each row still does its work.
 TINY = {
     "repetitions": 1,
-    "records": 120_000,
+    "records": 10_000,
     "listed": 2000,
     "opened": 20,
     "partitions": 4,
     "segments": 3,
+    "recovered": 2,
     "gibibytes": 2,
     "lookups": 20,
     "appended": 2000,
-    "compacted": 100_000,
+    "compacted": 60_000,
     "keys": 2000,
     "mapped": 10_000,
+    "spread": 90_000,
+    "planned": 20,
     "removed": 20,
 }
 

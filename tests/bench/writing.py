@@ -24,7 +24,7 @@ from kafkafs.storage.log_manager import LogManager
 from tests.bench import appending, mounts
 from tests.bench.data import EPOCH_MS, TOPIC, VALUE_BYTES, cache, made, plain_log, values
 from tests.bench.plan import Plan
-from tests.bench.race import WARM_UPS, Call, Command, Outcomes, race, versus
+from tests.bench.race import Call, Command, Outcomes, race, turns, versus
 
 _WRITTEN = "written"
 _LINES = "lines.jsonl"
@@ -51,11 +51,10 @@ def append_json(plan: Plan) -> Outcomes:
 def _append_lines(
     lines: Path, count: int, plan: Plan, targets: tuple[float | None, float | None]
 ) -> Outcomes:
-    turns = WARM_UPS + plan.repetitions
     with tempfile.TemporaryDirectory(prefix="append-", dir=cache()) as place:
         ours, engine = Path(place, "ours"), Path(place, "engine")
         for log_dir in (ours, engine):
-            _make_topic(log_dir, turns)
+            _make_topic(log_dir, turns(plan.repetitions))
         with (
             LogManager(str(engine)) as by_engine,
             mounts.kafkafs(ours, "--rw") as mounted,
