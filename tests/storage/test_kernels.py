@@ -450,6 +450,7 @@ def test_both_forms_gather_any_spans_alike(
     data: bytes, rows: list[tuple[int, ...]], room: int, headers: int
 ) -> None:
     spans = np.array(rows, dtype=np.int32).reshape(len(rows), 6)
+    timestamps = spans[:, 0].astype(np.int64) - 1
     results = []
     for kernel in both("gather"):
         offsets = np.zeros(len(rows) + 1, dtype=np.int32)
@@ -460,6 +461,7 @@ def test_both_forms_gather_any_spans_alike(
         results.append(
             (
                 kernel.measure(spans, 0),
+                kernel.totals(spans, timestamps),
                 written,
                 (offsets.tolist(), bytes(out)) if written >= 0 else None,
                 found,
@@ -467,6 +469,25 @@ def test_both_forms_gather_any_spans_alike(
             )
         )
     assert results[0] == results[1]
+    measured = (*kernel.measure(spans, 0), *kernel.measure(spans, 2), kernel.count_headers(spans))
+    assert results[0][1] == (*measured, int(timestamps.min(initial=0)))
+
+
+@given(st.lists(st.tuples(st.integers(-1, 40), st.binary(max_size=9)), min_size=4, max_size=4))
+def test_both_forms_write_alike(parts: list[tuple[int, bytes]]) -> None:
+    positions = np.array([at for at, _ in parts], dtype=np.int64)
+    fits = all(0 <= at <= 32 - len(part) for at, part in parts)
+    expected = bytearray(32)
+    for kernel in both("gather"):
+        out = bytearray(32)
+        if fits:
+            kernel.write(out, positions, *(part for _, part in parts))
+            for at, part in parts:
+                expected[at : at + len(part)] = part
+        else:
+            with pytest.raises(ValueError, match="no room"):
+                kernel.write(out, positions, *(part for _, part in parts))
+        assert out == expected
 
 
 @pytest.mark.parametrize("kernel", both("gather"), ids=["in use", "uncompiled"])
@@ -477,6 +498,8 @@ def test_a_column_that_is_not_there_is_refused(kernel: ModuleType) -> None:
         kernel.gather(b"", spans, 5, np.zeros(2, dtype=np.int32), out)
     with pytest.raises(ValueError, match="column"):
         kernel.measure(spans, 5)
+    with pytest.raises(ValueError, match="timestamp"):
+        kernel.totals(spans, np.zeros(2, dtype=np.int64))
     with pytest.raises(ValueError, match="room"):
         kernel.gather(b"", spans, 0, np.zeros(1, dtype=np.int32), out)
     with pytest.raises(ValueError, match="columns"):

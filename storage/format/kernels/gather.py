@@ -1,6 +1,7 @@
 """Gathers scattered keys, values and headers into the layout of Arrow's binary columns.
 
-Functions that only count keep the GIL: they finish sooner than another thread would release it.
+Functions that only count one column keep the GIL: they finish sooner than another thread would
+release it.
 
 Bounds: spans are checked against ``data``, the size of the results on entry or before each row.
 """
@@ -38,14 +39,61 @@ def count_headers(spans: cython.const[cython.int][:, ::1]) -> int:
     return total
 
 
-def least(numbers: cython.const[cython.longlong][::1]) -> int:
-    """Returns the least of the numbers and 0."""
+def totals(
+    spans: cython.const[cython.int][:, ::1], timestamps: cython.const[cython.longlong][::1]
+) -> tuple[int, int, int, int, int, int]:
+    """Returns of all rows: the bytes of the keys and the number of null keys, the same of the
+    values, the number of headers, and the least of the timestamps and 0."""
     row: cython.Py_ssize_t
-    found: cython.longlong = 0
-    for row in range(numbers.shape[0]):
-        if numbers[row] < found:
-            found = numbers[row]
-    return found
+    size: cython.longlong
+    keys: cython.longlong = 0
+    null_keys: cython.longlong = 0
+    values: cython.longlong = 0
+    null_values: cython.longlong = 0
+    headers: cython.longlong = 0
+    least: cython.longlong = 0
+    if spans.shape[1] != 6 or timestamps.shape[0] != spans.shape[0]:
+        raise ValueError("spans have six columns, and each row has a timestamp")
+    with cython.nogil:
+        for row in range(spans.shape[0]):
+            size = spans[row, 1]
+            null_keys += size < 0
+            keys += size if size > 0 else 0
+            size = spans[row, 3]
+            null_values += size < 0
+            values += size if size > 0 else 0
+            headers += spans[row, 5]
+            least = timestamps[row] if timestamps[row] < least else least
+    return keys, null_keys, values, null_values, headers, least
+
+
+def write(
+    out: cython.uchar[::1],
+    at: cython.const[cython.longlong][::1],
+    a: cython.const[cython.uchar][::1],
+    b: cython.const[cython.uchar][::1],
+    c: cython.const[cython.uchar][::1],
+    d: cython.const[cython.uchar][::1],
+) -> None:
+    """Copies four buffers to ``out``, each to its position in ``at``. There are four, so that the
+    GIL is released once for several."""
+    if (
+        at.shape[0] != 4
+        or at[0] < 0
+        or at[1] < 0
+        or at[2] < 0
+        or at[3] < 0
+        or a.shape[0] > out.shape[0] - at[0]
+        or b.shape[0] > out.shape[0] - at[1]
+        or c.shape[0] > out.shape[0] - at[2]
+        or d.shape[0] > out.shape[0] - at[3]
+    ):
+        raise ValueError("there is no room for four buffers at these positions")
+    with cython.nogil:
+        copy(out, at[0], a, 0, a.shape[0])
+        copy(out, at[1], b, 0, b.shape[0])
+        copy(out, at[2], c, 0, c.shape[0])
+        copy(out, at[3], d, 0, d.shape[0])
 
 
 def gather(

@@ -53,6 +53,8 @@ _SAMPLE: Final[dict[str, Any]] = {
 }
 
 _NOTHING: Final = memoryview(b"")
+# How many buffers the kernel's ``write`` takes.
+_WRITTEN: Final = 4
 _PADDING: Final = bytes(_ALIGNMENT)
 # Bytes counted per record and header, besides keys and values, to decide where a table ends.
 _ROW_BYTES: Final = 64
@@ -90,7 +92,7 @@ def to_message(
 ) -> memoryview:
     """Returns the same batch as an encapsulated message of an Arrow stream."""
     schema, envelope = _form(None if names is None else tuple(names))
-    body = _Body()
+    body = _Body(columns)
     for name in schema.names:
         _WRITERS[name](body, columns, topic, partition)
     return envelope.message(len(columns), body)
@@ -114,17 +116,25 @@ class _Gathered:
             raise CorruptError("records changed while they were copied", self.columns.file)
 
 
+class _Totals(NamedTuple):
+    """The result of the kernel's ``totals``."""
+
+    key_bytes: int
+    null_keys: int
+    value_bytes: int
+    null_values: int
+    headers: int
+    least_timestamp: int
+
+
 class _Body:
     """The parts of a message body: the length and null count of each array (``nodes``, flattened)
-    and the bytes of its buffers.
+    and the bytes of its buffers."""
 
-    Memoryviews copy them, because numpy would release the GIL for each short copy and then wait to
-    get it back.
-    """
+    __slots__ = ("nodes", "parts", "sizes", "totals")
 
-    __slots__ = ("nodes", "parts", "sizes")
-
-    def __init__(self) -> None:
+    def __init__(self, columns: Columns) -> None:
+        self.totals = _Totals(*kernel.totals(columns.spans, columns.timestamps))
         self.nodes: list[int] = []
         self.sizes: list[int] = []
         self.parts: list[memoryview | _Gathered] = []
@@ -144,6 +154,7 @@ class _Body:
             if size % _ALIGNMENT:
                 out[end - _ALIGNMENT : end] = _PADDING
         index = 0
+        copied: list[tuple[int, memoryview]] = []
         for part in self.parts:
             at = starts[index]
             end = at + self.sizes[index]
@@ -153,7 +164,12 @@ class _Body:
                 part.write(out[at:end].cast("i"), out[data_at : data_at + part.size])
                 index += 1
             elif end > at:
-                out[at:end] = part
+                copied.append((at, part))
+        for first in range(0, len(copied), _WRITTEN):
+            some = copied[first : first + _WRITTEN]
+            some += [(0, _NOTHING)] * (_WRITTEN - len(some))
+            positions = np.array([at for at, _ in some], dtype=np.int64)
+            kernel.write(out, positions, *(part for _, part in some))
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,9 +238,11 @@ def _field_at(data: bytes, table: int, number: int) -> int:
     return int(offset)
 
 
-def _binary(body: _Body, columns: Columns, spans: Int32s, column: int) -> None:
+def _binary(
+    body: _Body, columns: Columns, spans: Int32s, column: int, size: int, nulls: int
+) -> None:
+    """Adds the binary column whose spans are in ``column``: ``size`` bytes, ``nulls`` null rows."""
     rows = len(spans)
-    size, nulls = kernel.measure(spans, column)
     body.nodes += (rows, nulls)
     if rows and nulls == rows:
         body.add(_zeros((rows + 7) // 8), _zeros(4 * (rows + 1)), _NOTHING)
@@ -234,11 +252,13 @@ def _binary(body: _Body, columns: Columns, spans: Int32s, column: int) -> None:
 
 
 def _key(body: _Body, columns: Columns, topic: str, partition: int) -> None:
-    _binary(body, columns, columns.spans, KEY_START)
+    totals = body.totals
+    _binary(body, columns, columns.spans, KEY_START, totals.key_bytes, totals.null_keys)
 
 
 def _value(body: _Body, columns: Columns, topic: str, partition: int) -> None:
-    _binary(body, columns, columns.spans, VALUE_START)
+    totals = body.totals
+    _binary(body, columns, columns.spans, VALUE_START, totals.value_bytes, totals.null_values)
 
 
 def _topic(body: _Body, columns: Columns, topic: str, partition: int) -> None:
@@ -259,7 +279,7 @@ def _offset(body: _Body, columns: Columns, topic: str, partition: int) -> None:
 def _timestamp(body: _Body, columns: Columns, topic: str, partition: int) -> None:
     timestamps = columns.timestamps
     valid = None
-    if kernel.least(timestamps) < 0:
+    if body.totals.least_timestamp < 0:
         valid = timestamps != -1
     _fixed(body, timestamps, valid)
 
@@ -271,7 +291,7 @@ def _timestamp_type(body: _Body, columns: Columns, topic: str, partition: int) -
 
 def _headers(body: _Body, columns: Columns, topic: str, partition: int) -> None:
     rows = len(columns)
-    count = kernel.count_headers(columns.spans)
+    count = body.totals.headers
     spans = np.empty((count, 4), dtype=np.int32)
     ends = _zeros(4 * (rows + 1))
     if count:
@@ -283,10 +303,10 @@ def _headers(body: _Body, columns: Columns, topic: str, partition: int) -> None:
     body.nodes += (rows, 0, count, 0)  # the lists, and the (key, value) structs in them
     body.add(_NOTHING, ends, _NOTHING)
     if _are_utf8(columns, spans):
-        _binary(body, columns, spans, 0)
+        _binary(body, columns, spans, 0, *kernel.measure(spans, 0))
     else:
         _names_made_utf8(body, columns, spans)
-    _binary(body, columns, spans, 2)
+    _binary(body, columns, spans, 2, *kernel.measure(spans, 2))
 
 
 def _are_utf8(columns: Columns, spans: Int32s) -> bool:
