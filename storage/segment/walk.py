@@ -149,7 +149,7 @@ def _believed(
             break
         fault = found
         count -= 1
-    return table.select(slice(0, count)), fault
+    return table if count == len(table) else table.select(slice(0, count)), fault
 
 
 def _suspicion(extent: Extent, header: BatchHeader, before: int, behind: Bytes) -> Fault | None:

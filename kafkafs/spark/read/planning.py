@@ -384,18 +384,19 @@ def _ranges(spans: Iterable[_Span], options: ReadOptions) -> list[OffsetRange]:
 
 def _cut_by_bytes(span: _Span, target: int, isolation: Isolation) -> Iterator[OffsetRange]:
     """Yields the span in pieces of about `target` bytes, cut at the offsets of index entries."""
-    parts = max(-(-span.size // target), 1)
-    cuts = (span.offset_at(span.size * part // parts) for part in range(1, parts))
-    inner = sorted({offset for offset in cuts if span.start < offset < span.end})
-    edges = [span.start, *inner, span.end]
-    view = span.view
+    view, size = span.view, span.size
+    edges = [span.start, span.end]
+    if size > target:
+        parts = -(-size // target)
+        cuts = (span.offset_at(size * part // parts) for part in range(1, parts))
+        edges[1:1] = sorted({offset for offset in cuts if span.start < offset < span.end})
     for low, high in pairwise(edges):
         yield OffsetRange(
             topic=view.topic,
             partition=view.partition,
             start=low,
             end=high,
-            size=span.size // (len(edges) - 1),
+            size=size // (len(edges) - 1),
             is_last=high == view.end_offset,
             topic_id=span.topic_id,
             view=reference_to(view, span.topic_id, low, high, isolation),

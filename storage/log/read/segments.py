@@ -21,7 +21,10 @@ from ...segment.segment import Segment, SegmentFiles
 
 _UNKNOWN: Final = MAX_OFFSET
 _INDEXES: Final = (str(FileKind.INDEX), str(FileKind.TIMEINDEX))
+# The names whose status is read.
 _LOGS: Final = (str(FileKind.LOG), f"{FileKind.LOG}{FileState.SWAP}")
+# Python looks up members of an enumeration slowly.
+_LIVE, _CLEANED, _SNAPSHOT = FileState.LIVE, FileState.CLEANED, FileKind.SNAPSHOT
 
 
 class RolledTimestamps:
@@ -135,19 +138,19 @@ def list_logs(
         name = None if text.endswith(_INDEXES) else parse_segment_file(text)
         if name is None:
             continue
-        if name.state is FileState.CLEANED:
-            cleaned.append(name.base_offset)  # of any kind: the `.log` is renamed first
-        elif name.kind is FileKind.LOG and name.state is not FileState.DELETED:
-            logs = live if name.state is FileState.LIVE else swaps
-            logs[name.base_offset] = _log_file(name, status)
-        elif name.kind is FileKind.SNAPSHOT and name.state is FileState.LIVE:
-            snapshots.append(name.base_offset)
+        base, kind, state = name
+        if state is _CLEANED:
+            cleaned.append(base)  # of any kind: the `.log` is renamed first
+        elif status is not None:
+            (live if state is _LIVE else swaps)[base] = _log_file(name, status)
+        elif kind is _SNAPSHOT and state is _LIVE:
+            snapshots.append(base)
     for entry in others:
         name = parse_segment_file(entry.name)
         if name is not None and name.kind is FileKind.LOG:
             what = f"a {entry.kind}, not a regular file"
             report(CorruptError(what, directory.path_of(entry.name)))
-            if name.state is FileState.LIVE:
+            if name.state is _LIVE and entry.stat is not None:
                 live[name.base_offset] = _log_file(name, entry.stat)
     uncommitted_from = min(cleaned, default=None)
     for base, swap in swaps.items():
@@ -181,7 +184,6 @@ def unchanged(files: SegmentFiles, log: LogFile) -> bool:
     return files.identity == log.inode and files.state is log.state
 
 
-def _log_file(name: SegmentFileName, status: stat_result | None) -> LogFile:
-    assert status is not None  # requested for _LOGS
+def _log_file(name: SegmentFileName, status: stat_result) -> LogFile:
     identity = (status.st_dev, status.st_ino)
     return LogFile(name.base_offset, name.state, identity, status.st_size, status.st_mtime_ns)
