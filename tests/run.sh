@@ -6,7 +6,7 @@
 #                                  KAFKAFS_CRASH_MOMENTS=all     cuts the power after every operation, not every n-th
 #                                  KAFKAFS_HYPOTHESIS=thorough   300 examples of each property, not 100
 #                                  KAFKAFS_SOAK_SECONDS=600      beside a broker under load, not 20
-#                                  KAFKAFS_SPARK_CLUSTERS=all    on YARN, too, not only on Spark's own cluster
+#                                  KAFKAFS_SPARK=all             on YARN and in spark-sql, too
 #                                and it repeats the builds that passed with the same kernels, and all of storage uncompiled.
 #   tests/run.sh [--fast|--all] ARGS   ARGS go to pytest: tests/run.sh --fast tests/storage -k index
 set -euo pipefail
@@ -21,7 +21,7 @@ if [ -n "$all" ]; then
     export KAFKAFS_CRASH_MOMENTS=${KAFKAFS_CRASH_MOMENTS:-all}
     export KAFKAFS_HYPOTHESIS=${KAFKAFS_HYPOTHESIS:-thorough}
     export KAFKAFS_SOAK_SECONDS=${KAFKAFS_SOAK_SECONDS:-600}
-    export KAFKAFS_SPARK_CLUSTERS=${KAFKAFS_SPARK_CLUSTERS:-all}
+    export KAFKAFS_SPARK=${KAFKAFS_SPARK:-all}
     rm -f build/proven-*
 fi
 chosen=$#

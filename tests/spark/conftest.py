@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from pyspark import SparkContext
@@ -14,7 +15,10 @@ import kafkafs.spark
 from tests.spark import kafka_source
 from tests.spark.cluster import JVM
 
+DISCOVERY = Path(kafkafs.spark.__file__).parent / "discovery"
 CONFIGURATION = {
+    "spark.connect.grpc.binding.address": "127.0.0.1",
+    "spark.connect.grpc.binding.port": "0",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.defaultJavaOptions": JVM,
     "spark.driver.host": "127.0.0.1",
@@ -30,19 +34,22 @@ CONFIGURATION = {
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """A session with the format registered; its JVM exits after the tests."""
+    """A session that discovers the format, as where kafkafs is installed; its JVM exits after the
+    tests."""
     scratch = tmp_path_factory.mktemp("spark")
     os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = SparkSession.builder.master("local[2]").appName("tests")
     for name, value in CONFIGURATION.items():
         builder = builder.config(name, value)
-    session = (
+    builder = (
         builder.config("spark.jars", kafka_source.jars())
         .config("spark.local.dir", str(scratch / "local"))
         .config("spark.sql.warehouse.dir", str(scratch / "warehouse"))
-        .getOrCreate()
     )
-    kafkafs.spark.register(session)
+    with pytest.MonkeyPatch.context() as environment:
+        # An editable installation hides the directory from Spark's search for modules.
+        environment.setenv("PYTHONPATH", str(DISCOVERY))
+        session = builder.getOrCreate()
     yield session
     session.stop()
     gateway = SparkContext._gateway

@@ -1,5 +1,5 @@
 """Tests of the format on a standalone cluster: correct records whatever process is killed. With
-KAFKAFS_SPARK_CLUSTERS=all, each runs on YARN, too."""
+KAFKAFS_SPARK=all, each runs on YARN, too."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ PROGRAM = Path(__file__).with_name("cluster_driver.py")
 #: As if kafkafs were installed on the workers: it is on their path.
 INSTALLED = ("--conf", f"spark.executorEnv.PYTHONPATH={ROOT}")
 CLUSTERS: list[type[Cluster]] = [Standalone]
-if os.environ.get("KAFKAFS_SPARK_CLUSTERS") == "all":
+if os.environ.get("KAFKAFS_SPARK") == "all":
     CLUSTERS.append(Yarn)
 MICROSECONDS = [
     *("key", "value", "topic", "partition", "offset"),
