@@ -302,3 +302,19 @@ def test_a_fault_settles_with_time(tmp_path: Path) -> None:
     assert settled_fault(tail, active) is None  # as if just written
     assert settled_fault(tail, view.segments[-1]) == view.tail
     assert settled_fault(Tail(0), view.segments[-1]) is None
+
+
+def test_a_snapshot_knows_the_transactions_in_the_damage_of_a_small_log(tmp_path: Path) -> None:
+    begun = BatchFields(
+        base_offset=2, producer_id=7, producer_epoch=0, base_sequence=0, is_transactional=True
+    )
+    batches = [batch(0), build_batch([SimpleRecord(1, None, b"v")], begun), batch(4)]
+    write_partition(tmp_path / "p-0", batches, TopicSettings())
+    assert open_view(tmp_path / "p-0").last_stable_offset == 2
+    log = tmp_path / "p-0" / f"{0:020}.log"
+    damaged = bytearray(log.read_bytes())
+    damaged[len(batches[0]) + 16] = 9  # its magic
+    log.write_bytes(damaged)
+    assert open_view(tmp_path / "p-0").last_stable_offset == 2
+    (tmp_path / "p-0" / f"{6:020}.snapshot").unlink()
+    assert open_view(tmp_path / "p-0").last_stable_offset == 6
