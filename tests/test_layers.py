@@ -54,11 +54,13 @@ FOREIGN = {
 
 @dataclass(frozen=True, slots=True)
 class Import:
-    """One imported module or name: where it stands, and what it is, by its installed name."""
+    """One imported module or name: where it stands, what it is, by its installed name, and the name
+    that the file has for it."""
 
     file: str
     line: int
     name: str
+    bound: str
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}: {self.name}"
@@ -83,12 +85,13 @@ def _imports(source: str, file: str) -> Iterator[Import]:
     for node in ast.walk(ast.parse(source, file)):
         if isinstance(node, ast.Import):
             for alias in node.names:
-                yield Import(file, node.lineno, alias.name)
+                yield Import(file, node.lineno, alias.name, alias.asname or alias.name)
         elif isinstance(node, ast.ImportFrom):
             base = package[: len(package) - node.level + 1] if node.level else []
             parts = base + (node.module.split(".") if node.module else [])
             for alias in node.names:
-                yield Import(file, node.lineno, ".".join([*parts, alias.name]))
+                name = ".".join([*parts, alias.name])
+                yield Import(file, node.lineno, name, alias.asname or alias.name)
 
 
 @cache

@@ -171,6 +171,7 @@ def test_headers_alone_are_enough_for_a_walk_past_the_buffer() -> None:
 
 
 BATCH = build_batch(ONE, BatchFields(base_offset=7))
+TWO = build_batch([*ONE, *ONE], BatchFields(base_offset=7))
 
 
 @pytest.mark.parametrize(
@@ -189,6 +190,7 @@ BATCH = build_batch(ONE, BatchFields(base_offset=7))
         (put(BATCH, 57, ">i", -1), "record count is -1"),
         (put(BATCH, 57, ">i", 2), "record count is 2, more than the batch can hold"),
         (put(put(BATCH, 57, ">i", 9), 23, ">i", 8), "record count is 9"),
+        (put(TWO, 23, ">i", 0), "record count is 2, more than the batch can hold"),
         (put(BATCH, 22, ">B", 5), "codec 5 does not exist"),
         (put(BATCH, 22, ">B", 7), "codec 7 does not exist"),
     ],

@@ -93,6 +93,13 @@ def test_an_entry_that_cannot_be_true_gives_the_start(
     assert write(tmp_path, lies).lookup(lies[-1][0]) == OffsetPosition(BASE, 0)
 
 
+@pytest.mark.parametrize("later", [(600, 6410), (600, 6409), (586, 9000)])
+def test_an_entry_that_the_next_one_contradicts_gives_the_start(
+    tmp_path: Path, later: tuple[int, int]
+) -> None:
+    assert write(tmp_path, [(587, 6410), later, (620, 9500)]).lookup(590) == OffsetPosition(BASE, 0)
+
+
 def test_an_entry_that_is_being_written_does_not_count_yet(tmp_path: Path) -> None:
     index = write(tmp_path, ENTRIES)
     with (tmp_path / NAME).open("ab") as broker:
