@@ -41,7 +41,9 @@ def write(path: Path, entries: list[tuple[int, int]]) -> OffsetIndex:
 def test_lookup_is_the_greatest_entry_not_above(
     tmp_path: Path, offset: int, found: tuple[int, int]
 ) -> None:
-    assert write(tmp_path, ENTRIES).lookup(offset) == OffsetPosition(*found)
+    index = write(tmp_path, ENTRIES)
+    assert index.lookup(offset) == OffsetPosition(*found)
+    assert index.around(offset, 40_000)[:2] == found
 
 
 @pytest.mark.parametrize(
@@ -90,14 +92,18 @@ def test_an_entry_behind_the_end_of_the_log_is_not_believed(tmp_path: Path) -> N
 def test_an_entry_that_cannot_be_true_gives_the_start(
     tmp_path: Path, lies: list[tuple[int, int]]
 ) -> None:
-    assert write(tmp_path, lies).lookup(lies[-1][0]) == OffsetPosition(BASE, 0)
+    index = write(tmp_path, lies)
+    assert index.lookup(lies[-1][0]) == OffsetPosition(BASE, 0)
+    assert index.around(lies[-1][0], 40_000)[:2] == (BASE, 0)
 
 
 @pytest.mark.parametrize("later", [(600, 6410), (600, 6409), (586, 9000)])
 def test_an_entry_that_the_next_one_contradicts_gives_the_start(
     tmp_path: Path, later: tuple[int, int]
 ) -> None:
-    assert write(tmp_path, [(587, 6410), later, (620, 9500)]).lookup(590) == OffsetPosition(BASE, 0)
+    index = write(tmp_path, [(587, 6410), later, (620, 9500)])
+    assert index.lookup(590) == OffsetPosition(BASE, 0)
+    assert index.around(590, 40_000)[:2] == (BASE, 0)
 
 
 def test_an_entry_that_is_being_written_does_not_count_yet(tmp_path: Path) -> None:
