@@ -77,17 +77,14 @@ class StagingPlace:
         with suppress(FileNotFoundError):
             self._directory.remove_directory(job)
 
-    def remove_stale(self, is_stale: Callable[[str, int], bool]) -> list[str]:
-        """Removes the jobs for which `is_stale(name, last_change_ms)` is true; returns their names.
-        Jobs that another process is removing are left to it."""
-        stale = [
+    def stale(self, is_stale: Callable[[str, int], bool]) -> list[str]:
+        """Returns the jobs for which `is_stale(name, last_change_ms)` is true. Another process may
+        be removing them."""
+        return [
             entry.name
             for entry in self._jobs()
             if is_stale(entry.name, self._changed_ms(entry.name))
         ]
-        for job in stale:
-            self.remove(job)
-        return stale
 
     def _jobs(self) -> list[DirectoryEntry]:
         try:

@@ -3,6 +3,7 @@ real broker continues with the result."""
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import shutil
@@ -26,7 +27,14 @@ from pyspark.sql import DataFrame, SparkSession
 from kafkafs.spark.options import OptionError
 from kafkafs.spark.write.job_names import is_stale, new_job
 from kafkafs.spark.write.write_options import WriteOptions
-from kafkafs.spark.write.writing import Target, TaskWriter, _grouped, commit, remove_job
+from kafkafs.spark.write.writing import (
+    Target,
+    TaskWriter,
+    _grouped,
+    commit,
+    remove_job,
+    remove_stale,
+)
 from kafkafs.storage.format.layout import Codec
 from kafkafs.storage.format.records.encoder import BatchPlan
 from kafkafs.storage.ingest.commit_file import COMMIT_FILE, IngestWrite
@@ -392,7 +400,7 @@ def test_jobs_of_the_living_and_the_dead(tmp_path: Path) -> None:
     assert not is_stale("somebody's", 0)
     staging = StagingPlace(str(tmp_path / "kafkafs-staging"))
     staging.attempt(job, "0-0")
-    assert staging.remove_stale(is_stale) == []
+    assert staging.stale(is_stale) == []
 
 
 @given(st.lists(st.integers(0, 6), max_size=40))
@@ -458,3 +466,29 @@ def test_nothing_staged_is_removed_while_the_commit_records_cannot_be_read(log_d
     records.rmdir()
     remove_job(target, target.job)
     assert not Path(staging_path(str(log_dir))).exists()
+
+
+def test_staged_files_of_another_user_are_reported(
+    log_dir: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The commit succeeds, and so does the next write, which also removes what it can."""
+
+    def remove(staging: StagingPlace, job: str) -> None:
+        if job == target.job:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), job)
+        original(staging, job)
+
+    target, original = target_of(log_dir), StagingPlace.remove
+    monkeypatch.setattr(StagingPlace, "remove", remove)
+    frame = pa.record_batch([[b"a", b"b"]], names=["value"])
+    commit(target, IngestWrite("w", 0), TaskWriter(target, 0, "0-0").write([frame]), [target.job])
+    assert sorted(values(log_dir)) == ["a", "b"]
+    assert "run driver and tasks as the same user" in caplog.text
+
+    later = target_of(log_dir)
+    later.place_of(str(log_dir)).attempt("another", "0-0")
+    caplog.clear()
+    monkeypatch.setattr("kafkafs.spark.write.writing.is_stale", lambda job, changed_ms: True)
+    remove_stale(later)
+    assert caplog.text.count("staged files remain") == 1
+    assert [path.name for path in Path(staging_path(str(log_dir))).iterdir()] == [target.job]

@@ -433,12 +433,11 @@ def test_what_another_directory_says_is_decided_is_not_undone(tmp_path: Path) ->
         assert not engine.commits.started()
 
 
-def test_stale_jobs_go_and_others_stay(tmp_path: Path) -> None:
+def test_stale_jobs_are_found(tmp_path: Path) -> None:
     staging = StagingPlace(str(tmp_path / "kafkafs-staging"))
-    assert staging.remove_stale(lambda name, changed: True) == []
+    assert staging.stale(lambda name, changed: True) == []
     for job in ("alive", "dead"):
         (Path(staging.attempt(job, "0").path) / "file").touch()
-    assert staging.remove_stale(lambda name, changed_ms: name == "dead" and changed_ms > 0) == [
-        "dead"
-    ]
+    assert staging.stale(lambda name, changed_ms: name == "dead" and changed_ms > 0) == ["dead"]
+    staging.remove("dead")
     assert [path.name for path in (tmp_path / "kafkafs-staging").iterdir()] == ["alive"]

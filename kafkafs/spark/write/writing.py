@@ -302,8 +302,9 @@ def remove_stale(target: Target) -> None:
         return is_stale(job, changed_ms) and not any(f"/{job}/" in path for path in decided)
 
     for staging in target.places:
-        for job in staging.remove_stale(stale):
-            LOGGER.warning("removed files left by a dead writer: %s/%s", staging.path, job)
+        for job in staging.stale(stale):
+            if _remove(staging, job):
+                LOGGER.warning("removed files left by a dead writer: %s/%s", staging.path, job)
 
 
 def _decided(target: Target) -> list[str]:
@@ -358,7 +359,7 @@ def _new_topics(engine: LogManager, target: Target, parts: Sequence[StagedPart])
 
 def remove_job(target: Target, job: str) -> None:
     """Removes all that a job has staged, unless it has a commit record or the commit records cannot
-    be read. What cannot be removed now is removed once it is stale."""
+    be read. The next write tries again to remove what cannot be removed now."""
     try:
         if any(f"/{job}/" in path for path in _decided(target)):
             return
@@ -366,6 +367,23 @@ def remove_job(target: Target, job: str) -> None:
         LOGGER.warning("the staged files of %s are retained: %s", job, error)
         return
     for staging in target.places:
-        with suppress(OSError, StorageError):
-            staging.remove(job)
-            Path(staging.path).rmdir()  # succeeds only for the last job
+        if _remove(staging, job):
+            with suppress(OSError):
+                Path(staging.path).rmdir()  # succeeds only for the last job
+
+
+def _remove(staging: StagingPlace, job: str) -> bool:
+    """Removes what a job has staged in one place, or logs why that is impossible; returns whether
+    nothing remains. Tasks of another user leave files that the driver's user cannot remove."""
+    try:
+        staging.remove(job)
+    except (OSError, StorageError) as error:
+        LOGGER.warning(
+            "staged files remain in %s/%s: %s; remove this directory, "
+            "and run driver and tasks as the same user",
+            staging.path,
+            job,
+            error,
+        )
+        return False
+    return True
