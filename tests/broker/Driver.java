@@ -11,12 +11,15 @@ import java.util.Base64;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Queue;
 import java.util.TreeMap;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.ConcurrentLinkedQueue;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
+import java.util.function.Function;
 import org.apache.kafka.clients.admin.AbortTransactionSpec;
 import org.apache.kafka.clients.admin.Admin;
 import org.apache.kafka.clients.admin.AlterConfigOp;
@@ -51,6 +54,10 @@ public class Driver {
   private final String bootstrap;
   private final Admin admin;
   private final Map<String, KafkaProducer<byte[], byte[]>> producers = new ConcurrentHashMap<>();
+  /** By the names of producers in a transaction, where it begins in each partition. */
+  private final Map<String, Map<TopicPartition, Long>> transactions = new ConcurrentHashMap<>();
+  /** By isolation level, the consumers that no command uses. */
+  private final Map<String, Queue<KafkaConsumer<byte[], byte[]>>> consumers = new ConcurrentHashMap<>();
 
   Driver(String bootstrap) {
     this.bootstrap = bootstrap;
@@ -96,9 +103,9 @@ public class Driver {
           Map.of(partition(c), RecordsToDelete.beforeOffset(c.get("before").asLong()))).all().get());
       case "produce": return produce(c);
       case "generate": return generate(c);
-      case "begin": producer(c).beginTransaction(); return null;
-      case "commit": producer(c).commitTransaction(); return null;
-      case "abort": producer(c).abortTransaction(); return null;
+      case "begin": return begin(c);
+      case "commit": producer(c).commitTransaction(); return ended(c);
+      case "abort": producer(c).abortTransaction(); return ended(c);
       case "records": return records(c);
       case "offsets": return offsets(c);
       case "producers": return activeProducers(c);
@@ -142,9 +149,11 @@ public class Driver {
     return done(admin.incrementalAlterConfigs(Map.of(resource, changes)).all().get());
   }
 
+  private static String producerName(JsonNode c) { return c.path("producer").asText("plain"); }
+
   /** The producer called c.producer; "transactional": true gives it its name as transactional.id. */
   private KafkaProducer<byte[], byte[]> producer(JsonNode c) {
-    return producers.computeIfAbsent(c.path("producer").asText("plain"), name -> {
+    return producers.computeIfAbsent(producerName(c), name -> {
       Map<String, Object> config = new HashMap<>(Map.of(
           "bootstrap.servers", bootstrap, "acks", "all", "linger.ms", "100000", "batch.size", "900000"));
       boolean transactional = c.path("transactional").asBoolean(false);
@@ -157,6 +166,32 @@ public class Driver {
       if (transactional) made.initTransactions();
       return made;
     });
+  }
+
+  private JsonNode begin(JsonNode c) {
+    producer(c).beginTransaction();
+    transactions.put(producerName(c), new ConcurrentHashMap<>());
+    return null;
+  }
+
+  /** Waits until the transaction's markers are written, which happens after the producer has the coordinator's answer. */
+  private JsonNode ended(JsonNode c) throws Exception {
+    var begins = transactions.remove(producerName(c));
+    if (begins == null) return null;
+    for (var begin : begins.entrySet()) {
+      long giveUp = System.currentTimeMillis() + NO_PROGRESS_MS;
+      while (openTransactions(begin.getKey()).contains(begin.getValue())) {
+        if (System.currentTimeMillis() > giveUp) throw new IllegalStateException("no marker in " + begin.getKey());
+        Thread.sleep(1);
+      }
+    }
+    return null;
+  }
+
+  /** Where the open transactions of the partition begin. */
+  private List<Long> openTransactions(TopicPartition partition) throws Exception {
+    var states = admin.describeProducers(List.of(partition)).partitionResult(partition).get();
+    return states.activeProducers().stream().map(state -> state.currentTransactionStartOffset().orElse(-1L)).toList();
   }
 
   /** Sends c.records as one batch, or several where "batch" says how many records go into each. */
@@ -176,6 +211,8 @@ public class Driver {
     producer.flush();
     ArrayNode offsets = JSON.createArrayNode();
     for (var s : sent) offsets.add(s.get().offset());
+    var begins = transactions.get(producerName(c));
+    if (begins != null && !sent.isEmpty()) begins.putIfAbsent(target, sent.get(0).get().offset());
     return offsets;
   }
 
@@ -204,10 +241,29 @@ public class Driver {
     return null;
   }
 
-  private KafkaConsumer<byte[], byte[]> consumer(String isolation) {
+  /**
+   * Calls `use` with a consumer of that isolation level that nobody uses meanwhile. Without an error the consumer stays open for
+   * the next call: making one takes longer than most calls.
+   */
+  private <T> T withConsumer(String isolation, Function<KafkaConsumer<byte[], byte[]>, T> use) {
+    Queue<KafkaConsumer<byte[], byte[]>> idle = consumers.computeIfAbsent(isolation, i -> new ConcurrentLinkedQueue<>());
+    var found = idle.poll();
+    var consumer = found == null ? newConsumer(isolation) : found;
+    boolean failed = true;
+    try {
+      T answer = use.apply(consumer);
+      failed = false;
+      return answer;
+    } finally {
+      if (failed) consumer.close();
+      else idle.add(consumer);
+    }
+  }
+
+  private KafkaConsumer<byte[], byte[]> newConsumer(String isolation) {
     return new KafkaConsumer<>(
         Map.of("bootstrap.servers", bootstrap, "enable.auto.commit", "false", "auto.offset.reset", "none",
-            "max.poll.records", "5000", "isolation.level", isolation, "fetch.max.wait.ms", "50"),
+            "max.poll.records", "5000", "isolation.level", isolation, "fetch.max.wait.ms", "5"),
         new ByteArrayDeserializer(), new ByteArrayDeserializer());
   }
 
@@ -215,9 +271,9 @@ public class Driver {
 
   /** Every record of the partition from the log start to the end that this isolation level sees. */
   private JsonNode records(JsonNode c) {
-    ArrayNode found = JSON.createArrayNode();
     TopicPartition target = partition(c);
-    try (var consumer = consumer(isolation(c))) {
+    return withConsumer(isolation(c), consumer -> {
+      ArrayNode found = JSON.createArrayNode();
       consumer.assign(List.of(target));
       consumer.seek(target, consumer.beginningOffsets(List.of(target)).get(target));
       long end = consumer.endOffsets(List.of(target)).get(target);
@@ -230,8 +286,8 @@ public class Driver {
           giveUp = System.currentTimeMillis() + NO_PROGRESS_MS;
         }
       }
-    }
-    return found;
+      return found;
+    });
   }
 
   private static ObjectNode record(ConsumerRecord<byte[], byte[]> r) {
@@ -246,11 +302,10 @@ public class Driver {
   private JsonNode offsets(JsonNode c) {
     List<TopicPartition> one = List.of(partition(c));
     ObjectNode out = JSON.createObjectNode();
-    try (var all = consumer("read_uncommitted"); var stable = consumer("read_committed")) {
-      out.put("beginning", all.beginningOffsets(one).get(one.get(0)));
-      out.put("end", all.endOffsets(one).get(one.get(0)));
-      out.put("last_stable", stable.endOffsets(one).get(one.get(0)));
-    }
+    withConsumer("read_uncommitted", all -> out
+        .put("beginning", all.beginningOffsets(one).get(one.get(0)))
+        .put("end", all.endOffsets(one).get(one.get(0))));
+    withConsumer("read_committed", stable -> out.put("last_stable", stable.endOffsets(one).get(one.get(0))));
     return out;
   }
 
@@ -268,14 +323,14 @@ public class Driver {
 
   /** For each of "timestamps" the offset of the first record at or after it, or null. */
   private JsonNode times(JsonNode c) {
-    ArrayNode found = JSON.createArrayNode();
     TopicPartition target = partition(c);
-    try (var consumer = consumer(isolation(c))) {
+    return withConsumer(isolation(c), consumer -> {
+      ArrayNode found = JSON.createArrayNode();
       for (JsonNode timestamp : c.get("timestamps")) {
         OffsetAndTimestamp answer = consumer.offsetsForTimes(Map.of(target, timestamp.asLong())).get(target);
         found.add(answer == null ? null : (Long) answer.offset());
       }
-    }
-    return found;
+      return found;
+    });
   }
 }
