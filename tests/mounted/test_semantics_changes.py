@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import TemporaryFile
 
 import pytest
 
@@ -17,6 +18,7 @@ from kafkafs.mount.options import parse_options
 from kafkafs.mount.session.mount_table import mounted_at
 from kafkafs.mount.session.mountpoint import MountError, unmount
 from kafkafs.storage.errors import ConfigError
+from tests import warm_python
 from tests.mounted.conftest import Mounting
 from tests.mounted.live import LiveLog, value
 from tests.mounted.mounting import ROOT, Mount, clear, errno_of, is_mounted, sh, start
@@ -229,11 +231,11 @@ except MountError as error:
 
 def mount_in_background(directory: Path, point: Path, options: str) -> tuple[int, str]:
     """Returns the exit status and output of the command that mounts."""
-    command = [sys.executable, "-c", _MOUNT, str(directory), str(point), options]
-    done = subprocess.run(
-        command, cwd=ROOT, check=False, capture_output=True, text=True, timeout=PATIENCE_SECONDS
-    )
-    return done.returncode, done.stdout + done.stderr
+    with TemporaryFile() as output:
+        command = warm_python.start(_MOUNT, [str(directory), str(point), options], output)
+        status = command.wait(PATIENCE_SECONDS)
+        output.seek(0)
+        return status, output.read().decode()
 
 
 @promise(
