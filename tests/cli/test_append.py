@@ -167,9 +167,9 @@ def test_wrong_usage(append: Append, words: list[str], code: int, line: str) -> 
     assert problem.count("\n") == 1
 
 
-def test_a_held_directory_is_refused_with_the_holder(data: Path, shell: Shell) -> None:
+def test_a_held_directory_is_refused_with_the_holder(data: Path, warm_shell: Shell) -> None:
     with LogManager(str(data)):
-        done = shell(f"echo x | kafkafs append {data} orders/0")
+        done = warm_shell(f"echo x | kafkafs append {data} orders/0")
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == (
         f"kafkafs: {data}: process {os.getpid()} has it locked, a broker or another engine; "

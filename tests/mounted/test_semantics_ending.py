@@ -6,7 +6,6 @@ import os
 import random
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -23,10 +22,11 @@ from kafkafs.storage.format.records.record_columns import RecordColumns
 from kafkafs.storage.log_dirs.engine import Engine
 from kafkafs.storage.log_manager import LogManager
 from tests.mounted.conversing import ask, conversation
-from tests.mounted.mounting import ROOT, Mount, clear, errno_of, start, waiting_for
+from tests.mounted.mounting import Mount, clear, errno_of, start, waiting_for
 from tests.mounted.promises import promise
 from tests.mounted.test_semantics_control import SLOWLY, slow_to_clean
 from tests.waiting import PATIENCE_SECONDS, wait_until
+from tests.warm_python import run_kafkafs
 
 CLEAN = ".kafka_cleanshutdown"
 
@@ -180,8 +180,7 @@ def test_umount_waits(data: Path, begin: Callable[[Path], Mount]) -> None:
     for turn in range(2):
         mount = begin(data)
         (mount.point / "t/0/append").write_bytes(os.urandom(500_000).hex().encode() + b"\n")
-        command = [sys.executable, "-m", "kafkafs", "umount", str(mount.point)]
-        subprocess.run(command, cwd=ROOT, check=True)
+        assert run_kafkafs("umount", mount.point).returncode == 0
         with LogManager(str(data)) as engine:  # at once
             assert engine.writer("t", 0).end_offset == turn + 1
         assert mount.daemon.wait(PATIENCE_SECONDS) == 0
@@ -242,8 +241,7 @@ def records(data: Path, topic: str) -> Iterator[tuple[int, bytes | None, bytes |
 
 
 def verify(data: Path) -> None:
-    command = [sys.executable, "-m", "kafkafs", "verify", str(data)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    done = run_kafkafs("verify", data)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
