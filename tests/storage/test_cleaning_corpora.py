@@ -123,8 +123,7 @@ def records(columns: Columns | None) -> list[Record]:
 
 def bare(header: BatchHeader) -> list[int]:
     """Returns the header fields that do not depend on the compressor."""
-    fields = [getattr(header, name) for name in header.__dataclass_fields__]
-    return [f for n, f in enumerate(fields) if n not in (b.POSITION, b.SIZE, b.CRC)]
+    return [f for n, f in enumerate(header) if n not in (b.POSITION, b.SIZE, b.CRC)]
 
 
 def plain(record: Record) -> tuple[object, ...]:
