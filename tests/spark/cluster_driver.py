@@ -2,7 +2,8 @@
 
 A read has `path` and `options` of the source, and writes the `columns` to the Arrow file `target`.
 A write has `path` and `options` of the sink, and writes the numbers below `below` in two tasks,
-half of them each: number N as a value of 10,000 bytes, to partition N % 2.
+half of them each: number N as a value of 10,000 bytes, to partition N % 2. A copy exports the log
+directory `path` to the directory `exported`, and imports that to `imported`.
 
 With `hold`, a directory, each task stops at its value number `stop`: it writes its parent's process
 id to the file TASK.ATTEMPT there, and continues when `go` or `go.TASK.ATTEMPT` appears.
@@ -24,6 +25,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import udf
 
 import kafkafs.spark
+from kafkafs.spark import jobs
 
 HELD_SECONDS = 300
 
@@ -76,11 +78,19 @@ def write(spark: SparkSession, job: dict[str, Any]) -> None:
     writer.options(**job["options"]).save(job["path"])
 
 
+def copy(spark: SparkSession, job: dict[str, Any]) -> None:
+    export = jobs.export(spark, job["path"], job["exported"])
+    assert export.exit_code == 0, export
+    imported = jobs.import_(spark, job["imported"], job["exported"])
+    assert imported.exit_code == 0, imported
+
+
 def main() -> None:
     spark = SparkSession.builder.appName("tests").getOrCreate()
     kafkafs.spark.register(spark)
     for job in json.loads(Path(sys.argv[1]).read_text()):
-        (write if "below" in job else read)(spark, job)
+        work = copy if "exported" in job else write if "below" in job else read
+        work(spark, job)
     spark.stop()
 
 

@@ -76,6 +76,10 @@ def write_job(path: Path, below: int) -> Job:
     return {"path": str(path), "below": below, "options": {"topic": "t"}}
 
 
+def copy_job(path: Path, exported: Path, imported: Path) -> Job:
+    return {"path": str(path), "exported": str(exported), "imported": str(imported)}
+
+
 def holding(job: Job, directory: Path, stop: int = 0) -> Job:
     directory.mkdir()
     return {**job, "hold": str(directory), "stop": stop}
@@ -172,27 +176,6 @@ def kill_driver(cluster: Cluster, driver: Driver) -> None:
     wait_until(lambda: not cluster.executors(), "executors outlive their driver", JOB_SECONDS)
 
 
-def test_processes_that_are_killed_while_they_read(
-    cluster: Cluster, large: Path, tmp_path: Path
-) -> None:
-    """Their tasks are retried; a killed driver leaves neither processes nor changes in the
-    directory."""
-    before = fingerprint(large)
-    first, second = tmp_path / "first", tmp_path / "second"
-    target = tmp_path / "target"
-    jobs = [
-        holding(read_job(large, target, CHECKSUMS), first),
-        holding(read_job(large, tmp_path / "never", CHECKSUMS), second),
-    ]
-    driver = submit(cluster, tmp_path / "jobs", jobs, INSTALLED)
-    kill_both(first, ".log")
-    held(second, "0.0", "1.0")
-    assert rows(target) == checksums()
-    kill_driver(cluster, driver)
-    assert not (tmp_path / "never").exists()
-    assert fingerprint(large) == before
-
-
 NUMBERS = 6000  # 30 MB for each of two tasks, half of it staged when they wait
 MIDDLE = 2500
 
@@ -214,16 +197,24 @@ def numbers_in(log_dir: Path, partition: int) -> list[int]:
     return [int(value.as_py().rstrip(b".")) for value in values]
 
 
-def test_processes_that_are_killed_while_they_write(
-    cluster: Cluster, written: Path, tmp_path: Path
+def test_processes_that_are_killed(
+    cluster: Cluster, large: Path, written: Path, tmp_path: Path
 ) -> None:
-    """Every record is written once; a killed driver leaves nothing in the log directory."""
-    first, second = tmp_path / "first", tmp_path / "second"
+    """Their tasks are retried: every record is read once, and every record is written once. A
+    driver that is killed while it writes leaves nothing in the log directory."""
+    reading, first, second = (tmp_path / name for name in ("reading", "first", "second"))
+    target = tmp_path / "target"
     job = write_job(written, NUMBERS)
-    jobs = [holding(job, first, MIDDLE), holding(job, second, MIDDLE)]
+    jobs = [
+        holding(read_job(large, target, CHECKSUMS), reading),
+        holding(job, first, MIDDLE),
+        holding(job, second, MIDDLE),
+    ]
     driver = submit(cluster, tmp_path / "jobs", jobs, INSTALLED)
+    kill_both(reading, ".log")
     kill_both(first, ".log.cleaned")
     held(second, "0.0", "1.0")
+    assert rows(target) == checksums()
     halves = [list(range(partition, NUMBERS, 2)) for partition in range(2)]
     assert [numbers_in(written, partition) for partition in range(2)] == halves
 
@@ -246,19 +237,28 @@ SPECULATING = (
 
 
 def test_a_second_attempt_beside_one_that_stands_still(
-    cluster: Cluster, written: Path, tmp_path: Path
+    cluster: Cluster, large: Path, written: Path, tmp_path: Path
 ) -> None:
-    """The attempt that finishes is committed, and nothing is left of the other."""
-    job = holding(write_job(written, NUMBERS), tmp_path / "held", MIDDLE)
+    """The attempt that finishes is committed, and nothing is left of the other. The driver is
+    killed while it reads, and leaves neither processes nor changes in the directory."""
+    before = fingerprint(large)
+    jobs = [
+        holding(write_job(written, NUMBERS), tmp_path / "held", MIDDLE),
+        holding(read_job(large, tmp_path / "never", CHECKSUMS), tmp_path / "reading"),
+    ]
     for name in ("go.0.0", "go.1.1"):
         (tmp_path / "held" / name).touch()
-    submit(cluster, tmp_path / "jobs", [job], INSTALLED + SPECULATING).finish()
+    driver = submit(cluster, tmp_path / "jobs", jobs, INSTALLED + SPECULATING)
+    held(tmp_path / "reading", "0.0", "1.0")
     assert (tmp_path / "held" / "1.0").exists()
     for partition in range(2):
         assert numbers_in(written, partition) == list(range(partition, NUMBERS, 2))
     verify = [sys.executable, "-m", "kafkafs", "verify", str(written)]
     assert subprocess.run(verify, check=False, cwd=ROOT).returncode == 0
     assert [path.name for path in written.parent.iterdir()] == [written.name]
+    kill_driver(cluster, driver)
+    assert not (tmp_path / "never").exists()
+    assert fingerprint(large) == before
 
 
 # -- jobs -----------------------------------------------------------------------------------------
@@ -303,8 +303,8 @@ def records_in(directory: Path) -> list[dict[str, Any]]:
         return [row for each in opened for row in each.scan().read_all().to_pylist()]
 
 
-def test_jobs_that_write(cluster: Cluster, keyed: Path, tmp_path: Path) -> None:
-    """Compaction produces the same bytes as the cleaner; an export can be imported."""
+def test_a_job(cluster: Cluster, keyed: Path, tmp_path: Path) -> None:
+    """Compaction produces the same bytes as the cleaner."""
     alone = tmp_path / "alone" / "log"
     shutil.copytree(keyed, alone)
     compact = [sys.executable, "-m", "kafkafs", "compact", "--force", str(alone)]
@@ -313,10 +313,6 @@ def test_jobs_that_write(cluster: Cluster, keyed: Path, tmp_path: Path) -> None:
     assert {row["partition"]: row["tasks"] > 2 for row in report} == {0: True, 1: False}
     assert logs(keyed) == logs(alone)
     assert len(records_in(keyed)) < 5000
-
-    do_job(cluster, "export", keyed, "--output", tmp_path / "exported")
-    do_job(cluster, "import", tmp_path / "imported", "--from", tmp_path / "exported")
-    assert records_in(tmp_path / "imported") == records_in(keyed)
 
 
 # -- shipping -------------------------------------------------------------------------------------
@@ -348,9 +344,15 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_every_record_as_kafka_gave_it(
-    cluster: Cluster, corpus: Corpus, bare_python: str, archive: Path, tmp_path: Path
+    cluster: Cluster,
+    corpus: Corpus,
+    written: Path,
+    bare_python: str,
+    archive: Path,
+    tmp_path: Path,
 ) -> None:
-    """The workers get the package in an archive, as the README describes."""
+    """The workers get the package in an archive, as the README describes. What is written can be
+    exported and imported."""
     levels = (answers.READ_COMMITTED, answers.READ_UNCOMMITTED)
     reading = {"includeHeaders": "true", "maxBytesPerPartition": "1000000"}
     jobs = [
@@ -363,7 +365,11 @@ def test_every_record_as_kafka_gave_it(
         )
         for level in levels
     ]
+    imported = tmp_path / "imported"
+    jobs += [write_job(written, 100), copy_job(written, tmp_path / "exported", imported)]
     options, environment = cluster.shipping(archive, bare_python)
     submit(cluster, tmp_path / "jobs", jobs, options, **environment).finish()
     for level in levels:
         assert rows(tmp_path / level) == list(rows_of_kafka("kafka43-clean", level))
+    assert len(records_in(written)) == 100
+    assert records_in(imported) == records_in(written)
