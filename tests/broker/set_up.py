@@ -49,7 +49,7 @@ def archive_class_data(home: Path) -> None:
         subprocess.run(["java", *options, *files, "-cp", class_path(home)], check=False)
         if made.exists():
             for old in home.glob("classes-*.jsa"):
-                old.unlink()
+                old.unlink(missing_ok=True)
             made.rename(archive)
 
 
