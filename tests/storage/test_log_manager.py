@@ -38,6 +38,7 @@ from kafkafs.storage.format.files.names import METADATA_TOPIC
 from kafkafs.storage.format.records.record_columns import RecordColumns
 from kafkafs.storage.io.durable import replaced
 from kafkafs.storage.log.append.writer import LogWriter
+from kafkafs.storage.log_dirs import writable_log_dirs
 from kafkafs.storage.log_dirs.background_tasks import NOT_MAINTAINED
 from kafkafs.storage.log_dirs.engine import Engine
 from kafkafs.storage.log_manager import LogManager
@@ -214,21 +215,20 @@ def test_an_opening_that_is_interrupted_leaves_the_rest(
         engine.create_topic("a", 50)
     done: list[int] = []
     has_stopped = threading.Event()
-    shutdown = ThreadPoolExecutor.shutdown
 
-    def noted(
-        executor: ThreadPoolExecutor, wait: bool = True, *, cancel_futures: bool = False
-    ) -> None:
-        shutdown(executor, wait=False, cancel_futures=cancel_futures)
-        has_stopped.set()
-        shutdown(executor, wait)
+    class NotedExecutor(ThreadPoolExecutor):
+        def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+            super().shutdown(wait=False, cancel_futures=cancel_futures)
+            has_stopped.set()
+            super().shutdown(wait)
 
     def loaded(count: int, _: int) -> None:
         done.append(count)
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
         assert has_stopped.wait(PATIENCE_SECONDS)
 
-    monkeypatch.setattr(ThreadPoolExecutor, "shutdown", noted)
+    # Only this executor is noted: any thread may shut down one that earlier tests left.
+    monkeypatch.setattr(writable_log_dirs, "ThreadPoolExecutor", NotedExecutor)
     one_by_one = {"num.recovery.threads.per.data.dir": "1"}
     with pytest.raises(KeyboardInterrupt):
         LogManager(str(root), one_by_one, loaded=loaded)
