@@ -300,13 +300,13 @@ def test_damage_that_comes_later(live: LiveLog, mount: Mounting) -> None:
 
 # -- at size ------------------------------------------------------------------------------------
 
-_RECORDS = 24_000
+_RECORDS = 72_000
 _TOGETHER = 500
 
 
 @pytest.fixture(scope="module")
 def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A log directory with 24,000 records of 1 to 4 KB in `t-0`, 60 MB."""
+    """A log directory with 72,000 records of 1 to 4 KB in `t-0`, 180 MB."""
     directory = tmp_path_factory.mktemp("large") / "logs"
     chance = random.Random(3)
 
@@ -334,7 +334,8 @@ def test_memory(large: Path, tmp_path: Path) -> None:
         before = mount.memory_kb("VmHWM")
         for name in FILES:
             assert read_through(ranges / f"0-{_RECORDS - 1}" / name) > 9 * _RECORDS
-        assert mount.memory_kb("VmHWM") - before < 48 << 10
+        # The allocators of a mount's threads keep up to 64 MB; a whole file takes 90 MB or more.
+        assert mount.memory_kb("VmHWM") - before < 80 << 10
 
 
 def read_through(path: Path) -> int:
@@ -354,7 +355,7 @@ def test_large_files_from_any_position(large: Path, tmp_path: Path) -> None:
     chance = random.Random(4)
     with mounted([large], tmp_path) as mount:
         for name in FILES:
-            path = mount.point / "t/0/range" / f"17-{_RECORDS - 5}" / name
+            path = mount.point / "t/0/range" / f"17-{_RECORDS // 3}" / name
             data = path.read_bytes()
             with path.open("rb", buffering=0) as file:
                 os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
