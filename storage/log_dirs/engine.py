@@ -24,7 +24,14 @@ from ..config.kafka import (
     run_configs,
     topic_config,
 )
-from ..errors import CorruptError, SegmentGone, StorageError, UnknownPartition, UnknownTopic
+from ..errors import (
+    CorruptError,
+    LogDirError,
+    SegmentGone,
+    StorageError,
+    UnknownPartition,
+    UnknownTopic,
+)
 from ..format.files.names import METADATA_TOPIC, TopicPartition
 from ..log.read.context import ReadContext, ReadLimits
 from ..log.read.log import Log
@@ -54,11 +61,12 @@ class Engine:
         self, paths: str | Sequence[str], configs: Mapping[str, str] | None = None
     ) -> None:
         """Raises LogDirError if one of ``paths`` (a list, or comma-separated) is not a log
-        directory, ConfigError if Kafka would refuse one of this run's ``configs``."""
+        directory, or if they are of different clusters, ConfigError if Kafka would refuse one of
+        this run's ``configs``."""
         self.configs = run_configs((configs or {}).items())
         reader = reader_config(self.configs)
-        self.log_dirs = LogDirs(paths)
         self.context = ReadContext(read_limits(reader))
+        self.log_dirs = LogDirs(paths, self.context, reader.kafkafs_prefer_dir)
         self.latest = LatestRecords(reader.kafkafs_key_cache_bytes)
         self._logs: dict[TopicPartition, tuple[PartitionDir, Log]] = {}
         self._lock = threading.Lock()  # guards _logs
@@ -85,7 +93,7 @@ class Engine:
 
     def log(self, topic: str, partition: int) -> Log:
         """Returns one partition, or a stray, by the name of its directory and its number. Raises
-        UnknownTopic or UnknownPartition."""
+        UnknownTopic or UnknownPartition, LogDirError if directories contradict each other."""
         found = self.log_dirs.partition(topic, partition)
         key = (topic, partition)
         with self._lock:
@@ -125,18 +133,19 @@ class Engine:
     def _is_there(self) -> Callable[[TopicPartition, PartitionDir], bool]:
         """Returns a predicate: is a partition's directory still the one that was found?"""
         there, strays = self.log_dirs.partitions(), self.log_dirs.strays()
-        return lambda key, found: (there.get(key) or strays.get(key)) == found
+        return lambda key, found: found in (there.copies(key) or (strays.get(key),))
 
     def topic_id(self, topic: str) -> str:
         """Returns the topic's id, 22 characters of URL-safe base64, from the cluster's metadata or
-        else from the topic's own directories; "" if neither has it. Raises UnknownTopic."""
+        else from the topic's own directories; "" if neither has it, or if directories contradict
+        each other. Raises UnknownTopic."""
         partitions = self.numbers_of(topic)
         known = self.metadata().topics.get(topic)
         if known is not None:
             return known.topic_id
         try:
             return self.partition_dir(topic, partitions[0]).topic_id()
-        except CorruptError:
+        except (CorruptError, LogDirError):
             return ""
 
     def topic_config(self, topic: str) -> Resolved:
@@ -196,6 +205,13 @@ class Engine:
     def partition_dir(self, topic: str, partition: int) -> PartitionDir:
         """Returns the directory of one partition. Raises UnknownTopic or UnknownPartition."""
         return self.log_dirs.partition(topic, partition)
+
+    def copies_of(self, topic: str, partition: int) -> tuple[PartitionDir, ...]:
+        """Returns all directories of one partition, also those of replicas that are not served.
+        Raises UnknownTopic or UnknownPartition."""
+        return self.log_dirs.partitions().copies((topic, partition)) or (
+            self.log_dirs.partition(topic, partition),
+        )
 
     def _log_start_offset(self, log_dir: LogDir, key: TopicPartition) -> Callable[[], int]:
         """Returns a function that looks up a partition's checkpointed log start offset."""

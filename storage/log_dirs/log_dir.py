@@ -280,22 +280,22 @@ def check_is_log_dir(directory: DirFd) -> None:
 
 def _of_several(found: Sequence[tuple[str, str]]) -> str:
     """Describes a directory that contains log directories, `found` by name and path: the owner of
-    each, and how to open it. Only directories of one broker that share no partition belong
-    together; backups of different days share partitions."""
-    described, owners = [], set()
-    partitions: list[TopicPartition] = []
+    each, and how to open it. The directories of a cluster belong together, unless two of one broker
+    share a partition, as backups of different days do."""
+    described, clusters = [], set()
+    replicas: list[tuple[int, str, int]] = []
     for name, path in found[:_DESCRIBED]:
         try:
             log_dir = LogDir(path)
             owner = log_dir.meta.cluster_id, log_dir.meta.node_id
-            keys = [(each.topic, each.partition) for each in log_dir.partitions()]
-            topics = len({topic for topic, _ in keys})
+            held = [(owner[1], each.topic, each.partition) for each in log_dir.partitions()]
+            topics = len({topic for _, topic, _ in held})
         except (StorageError, OSError):
             described.append(f"{printable(name)} (cannot be read)")
-            owners.add(path)
+            clusters.add(path)
             continue
-        owners.add(str(owner))
-        partitions += keys
+        clusters.add(owner[0])
+        replicas += held
         count = "1 topic" if topics == 1 else f"{topics} topics"
         described.append(f"{printable(name)} (node {owner[1]} of cluster {owner[0]}, {count})")
     if len(found) > _DESCRIBED:
@@ -303,9 +303,9 @@ def _of_several(found: Sequence[tuple[str, str]]) -> str:
     paths = printable(",".join(path for _, path in found))
     one = printable(found[0][1])
     advice = f"give one of them, as in `kafkafs ls {one}`"
-    is_one = len(owners) == 1 and len(set(partitions)) == len(partitions)
+    is_one = len(clusters) == 1 and len(set(replicas)) == len(replicas)
     if is_one and 1 < len(found) <= _DESCRIBED:
-        advice = f"give {paths} if they are one broker's log.dirs, or one of them"
+        advice = f"give {paths} to read them together, or one of them"
     return f"not a log directory, but holds some: {', '.join(described)}; {advice}"
 
 

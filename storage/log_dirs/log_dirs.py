@@ -1,15 +1,31 @@
-"""Several log directories as one: the partitions of all, and what is wrong between them."""
+"""Several log directories as one: the partitions of all, and what is wrong between them.
+
+The directories are those of one broker, as in its `log.dirs`, or of several brokers of a cluster.
+Those of different clusters are refused, unless one is preferred. See `replicas.py` for partitions
+in more than one of them.
+"""
 
 from __future__ import annotations
 
 import operator
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from ..config.topic_file import newest
-from ..errors import LogDirError, UnknownPartition, UnknownTopic, printable
+from ..errors import (
+    ConfigError,
+    LogDirError,
+    SegmentGone,
+    UnknownPartition,
+    UnknownTopic,
+    printable,
+)
 from ..format.files.names import PartitionState, TopicPartition
-from .log_dir import LogDir, PartitionDir, owner_differences
+from ..io.disk import DirFd
+from ..log.read.context import ReadContext
+from .log_dir import LogDir, PartitionDir
+from .replicas import ADVICE, PREFERRED_DIR, Partitions, ReplicaSelector
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,28 +33,40 @@ class _Joined:
     """The partitions in normal use of several listings, and the strays by directory name and
     number. Replaced as a whole, so that any thread may read it."""
 
-    listings: list[list[PartitionDir]] = field(default_factory=list)
-    partitions: dict[TopicPartition, PartitionDir] = field(default_factory=dict)
-    topics: dict[str, list[int]] = field(default_factory=dict)
-    problems: list[str] = field(default_factory=list)
-    strays: dict[TopicPartition, PartitionDir] = field(default_factory=dict)
+    listings: list[list[PartitionDir]]
+    partitions: Partitions
+    strays: Mapping[TopicPartition, PartitionDir] = field(default_factory=dict)
 
 
 class LogDirs:
-    """Several log directories as one, like the comma-separated list in Kafka's `log.dirs`."""
+    """Several log directories as one, like the comma-separated list in Kafka's `log.dirs`, of one
+    broker or several."""
 
-    def __init__(self, paths: str | Sequence[str]) -> None:
-        """Raises LogDirError if one of `paths` is not a log directory, or is given twice."""
+    def __init__(
+        self,
+        paths: str | Sequence[str],
+        context: ReadContext | None = None,
+        preferred: str = "",
+    ) -> None:
+        """`preferred`: the one of `paths` to serve where they contradict each other, and whose
+        replicas to serve; "" if none. Raises LogDirError if one of `paths` is not a log directory,
+        or is given twice, or if they belong to different clusters and none is preferred;
+        ConfigError if `preferred` is not one of them."""
         listed = paths.split(",") if isinstance(paths, str) else paths
         self.dirs = tuple(LogDir(path.strip()) for path in listed if path.strip())
         if not self.dirs:
             raise LogDirError(str(paths), "no log directory given")
         _refuse_duplicates(self.dirs)
-        self._joined = _Joined()
+        self._preferred = _find_preferred(self.dirs, preferred) if preferred else None
+        if self._preferred is None:
+            for found, why in self.of_other_clusters():
+                raise LogDirError(found.path, f"{why}; {ADVICE}")
+        self._selector = ReplicaSelector(context or ReadContext(), self._preferred)
+        self._joined = _Joined([], Partitions({}, self._selector))
         self._failed: list[str] = []
 
-    def partitions(self) -> Mapping[TopicPartition, PartitionDir]:
-        """Returns the directory in normal use of each partition, sorted by topic and number.
+    def partitions(self) -> Partitions:
+        """Returns the partitions in normal use.
 
         A directory that can no longer be listed is a problem, and the others are still served; if
         there is no other, raises LogDirError or OSError.
@@ -47,19 +75,21 @@ class LogDirs:
 
     def topics(self) -> Mapping[str, list[int]]:
         """Returns the topics in order of name, with the numbers of their partitions here."""
-        return self._refreshed().topics
+        return self._refreshed().partitions.topics
 
     def partition(self, topic: str, partition: int) -> PartitionDir:
         """Returns the directory of one partition. A stray counts as a topic with the name of its
-        directory and this partition. Raises UnknownTopic or UnknownPartition."""
+        directory and this partition. Raises UnknownTopic or UnknownPartition, LogDirError if its
+        copies contradict each other."""
         joined = self._refreshed()
         key = (topic, partition)
         found = joined.partitions.get(key) or joined.strays.get(key)
         if found is not None:
             return found
-        if topic not in joined.topics:
+        topics = joined.partitions.topics
+        if topic not in topics:
             raise self.unknown_topic(topic)
-        raise UnknownPartition(topic, partition, joined.topics[topic])
+        raise UnknownPartition(topic, partition, topics[topic])
 
     def unknown_topic(self, topic: str) -> UnknownTopic:
         """Returns the error for a topic that does not exist."""
@@ -78,10 +108,13 @@ class LogDirs:
 
     @property
     def problems(self) -> list[str]:
-        """What is wrong in the directories, and between them; one line each."""
+        """What is wrong in the directories, and what is known to be wrong between them; one line
+        each."""
         joined = self._refreshed()
         each = [problem for log_dir in self.dirs for problem in log_dir.problems]
-        return [*self._failed, *self._of_other_owners(), *joined.problems, *each]
+        others = [f"{printable(found.path)}: {why}" for found, why in self.of_other_clusters()]
+        between = self._selector.problems(joined.partitions)
+        return [*self._failed, *others, *dict.fromkeys(between), *each]
 
     def _refreshed(self) -> _Joined:
         listings = self._list()
@@ -90,7 +123,7 @@ class LogDirs:
         if len(listings) != len(joined.listings) or any(
             map(operator.is_not, listings, joined.listings)
         ):
-            self._joined = joined = _join(listings)
+            self._joined = joined = _join(listings, self._selector)
         return joined
 
     def _list(self) -> list[list[PartitionDir]]:
@@ -108,45 +141,62 @@ class LogDirs:
         self._failed = failed
         return listings
 
-    def _of_other_owners(self) -> Iterator[str]:
-        """Yields the directories of another cluster or broker than the first; Kafka would not start
-        on them."""
-        first = self.dirs[0].meta
-        for log_dir in self.dirs[1:]:
-            for what, found, expected in owner_differences(log_dir.meta, first):
-                yield (
-                    f"{printable(log_dir.path)}: belongs to {what} {found},"
-                    f" but the first directory to {expected}"
-                )
+    def of_other_clusters(self) -> Iterator[tuple[LogDir, str]]:
+        """Yields the directories of another cluster than the preferred one, or the first of a
+        known cluster, and why."""
+        known = [each for each in self.dirs if each.meta.cluster_id]
+        if self._preferred in known:
+            known.insert(0, self._preferred)
+        for log_dir in known[1:]:
+            why = other_cluster(log_dir, known[0])
+            if why:
+                yield log_dir, why
 
 
-def _join(listings: list[list[PartitionDir]]) -> _Joined:
-    """Merges the listings. If a partition is in two directories, the first is served."""
-    partitions: dict[TopicPartition, PartitionDir] = {}
-    problems = []
+def other_cluster(log_dir: LogDir, first: LogDir) -> str:
+    """Returns how the cluster of a directory differs from that of `first`, "" if it does not or is
+    unknown."""
+    found, expected = log_dir.meta.cluster_id, first.meta.cluster_id
+    if not found or not expected or found == expected:
+        return ""
+    ours = f"{printable(first.path)} is of cluster {printable(expected)}"
+    return f"of cluster {printable(found)}, but {ours}"
+
+
+def _find_preferred(log_dirs: Sequence[LogDir], path: str) -> LogDir:
+    identity = None
+    with suppress(SegmentGone):
+        identity = _identity(DirFd(path))
+    for log_dir in log_dirs:
+        if _identity(log_dir.directory) == identity:
+            return log_dir
+    paths = ", ".join(printable(each.path) for each in log_dirs)
+    raise ConfigError(PREFERRED_DIR, f"must be one of {paths} (got {printable(path)!r})")
+
+
+def _join(listings: list[list[PartitionDir]], selector: ReplicaSelector) -> _Joined:
+    """Merges the listings."""
+    copies: dict[TopicPartition, list[PartitionDir]] = {}
     strays: dict[TopicPartition, PartitionDir] = {}
     for found in (found for listing in listings for found in listing):
         if found.state is PartitionState.STRAY:
             strays.setdefault((found.name, found.partition), found)
-        if found.state is not PartitionState.NORMAL:
-            continue
-        served = partitions.setdefault((found.topic, found.partition), found)
-        if served is not found:
-            problems.append(
-                f"{printable(found.path)}: not served, because {printable(served.path)} is"
-            )
-    partitions = {key: partitions[key] for key in sorted(partitions)}
-    topics: dict[str, list[int]] = {}
-    for topic, partition in partitions:
-        topics.setdefault(topic, []).append(partition)
-    return _Joined(listings, partitions, topics, problems, strays)
+        if found.state is PartitionState.NORMAL:
+            copies.setdefault((found.topic, found.partition), []).append(found)
+    partitions = {key: tuple(copies[key]) for key in sorted(copies)}
+    return _Joined(listings, Partitions(partitions, selector), strays)
 
 
 def _refuse_duplicates(log_dirs: Sequence[LogDir]) -> None:
     seen: dict[tuple[int, int], str] = {}
     for log_dir in log_dirs:
-        status = log_dir.directory.stat()
-        first = seen.setdefault((status.st_dev, status.st_ino), log_dir.path)
+        first = seen.setdefault(_identity(log_dir.directory), log_dir.path)
         if first is not log_dir.path:
             why = f"the same directory as {printable(first)}; give it once"
             raise LogDirError(log_dir.path, why)
+
+
+def _identity(directory: DirFd) -> tuple[int, int]:
+    """Returns device and inode. Raises SegmentGone."""
+    status = directory.stat()
+    return status.st_dev, status.st_ino

@@ -28,6 +28,7 @@ from ..log.check.replicas import (
 from ..log.check.sound import Lost
 from ..log_dirs.engine import Engine
 from ..log_dirs.log_dir import PartitionDir
+from ..log_dirs.log_dirs import other_cluster
 from ..log_dirs.selection import EVERYTHING, Selection
 from .new_log_dir import Settled, SettleUnit, new_log, settle
 
@@ -125,9 +126,8 @@ def _refuse_strangers(
     engines: Engines, partitions: Sequence[Mapping[TopicPartition, PartitionDir]]
 ) -> None:
     first, second = (engine.log_dirs.dirs[0] for engine in engines)
-    clusters = first.meta.cluster_id, second.meta.cluster_id
-    if all(clusters) and clusters[0] != clusters[1]:
-        why = f"of cluster {clusters[1]}, but {first.path} is of cluster {clusters[0]}"
+    why = other_cluster(second, first)
+    if why:
         raise LogDirError(second.path, why)
     for key in partitions[0].keys() & partitions[1].keys():
         ids = [each[key].topic_id() for each in partitions]

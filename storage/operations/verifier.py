@@ -41,7 +41,7 @@ from ..io.retry import ATTEMPTS
 from ..log.check.partition_listing import PartitionListing
 from ..log.check.verify import FindChecked, LogCheck
 from ..log_dirs.engine import Engine
-from ..log_dirs.log_dir import LogDir, PartitionDir, owner_differences
+from ..log_dirs.log_dir import LogDir, PartitionDir
 from ..segment.check.verify import SegmentCheck, SegmentFacts
 from ..segment.check.verify_digest import DigestCheck, SegmentDigest
 from ..segment.check.verify_index import BEYOND_END, Finding
@@ -118,18 +118,20 @@ class Verifier:
         yield from found
 
     def _directories(self) -> Iterator[Finding]:
-        seen: dict[TopicPartition, str] = {}
+        seen: dict[tuple[int, str, int], str] = {}
         for log_dir in self._engine.log_dirs.dirs:
             files = self._files[log_dir.path] = _DirFiles()
             yield from self._small_files(log_dir, files)
             yield from _own_files(log_dir)
             for found in log_dir.partitions():
                 if found.state is PartitionState.NORMAL:
-                    first = seen.setdefault((found.topic, found.partition), found.path)
+                    replica = (log_dir.meta.node_id, found.topic, found.partition)
+                    first = seen.setdefault(replica, found.path)
                     if first != found.path:
                         yield Finding(found.path, -1, f"the same partition is also in {first}")
             yield from _strange_directories(log_dir)
-        yield from self._of_other_owners()
+        for log_dir, why in self._engine.log_dirs.of_other_clusters():
+            yield Finding(log_dir.path, -1, why)
 
     def partition(self, found: PartitionDir) -> Iterator[Finding]:
         """Yields the findings of one partition, and of what its directory says about it."""
@@ -260,16 +262,6 @@ class Verifier:
             files.offsets[name] = offsets or {}
         files.meta = yield from _read(log_dir, names.META_PROPERTIES_FILE, parse_meta_properties)
         yield from _read(log_dir, names.CLEAN_SHUTDOWN_FILE, parse_clean_shutdown)
-
-    def _of_other_owners(self) -> Iterator[Finding]:
-        """Yields findings for directories of another cluster or broker than the first; Kafka does
-        not start on them."""
-        known = [(path, files.meta) for path, files in self._files.items() if files.meta]
-        for path, meta in known[1:]:
-            first_path, first = known[0]
-            for what, found, expected in owner_differences(meta, first):
-                why = f"belongs to {what} {found}, but {first_path} to {expected}"
-                yield Finding(path, -1, why)
 
 
 class _SoundSegments:

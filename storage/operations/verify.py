@@ -61,9 +61,10 @@ def verify(
         progress.check()
         progress.report("verifying partitions", number, len(units))
         try:
-            for finding in verifier.partition(engine.partition_dir(*key)):
-                count += 1
-                yield finding
+            for found in engine.copies_of(*key):
+                for finding in verifier.partition(found):
+                    count += 1
+                    yield finding
         except (UnknownTopic, UnknownPartition):
             continue  # it was deleted in the meantime
         except (StorageError, OSError) as error:

@@ -91,11 +91,6 @@ def test_several_directories_are_one(root: Path, tmp_path: Path) -> None:
         engine = Engine(paths)
         assert engine.topics()["orders"] == [0, 1, 2, 3]
         assert {record.value for record in read(engine.log("orders", 2).view())} == {b"second"}
-    partition(second, "orders-0", value=b"twice")
-    engine = Engine(f"{root},{second}")
-    assert {record.value for record in read(engine.log("orders", 0).view())} == {b"v"}
-    [problem] = [line for line in engine.problems if "orders-0" in line]
-    assert problem == f"{second}/orders-0: not served, because {root}/orders-0 is"
 
 
 def test_partitions_come_and_go(engine: Engine, root: Path) -> None:

@@ -175,21 +175,6 @@ def test_what_looks_like_a_partition_and_is_none_is_told(tmp_path: Path) -> None
     ]
 
 
-def test_a_partition_in_two_directories_is_served_from_the_first(tmp_path: Path) -> None:
-    one, two = make(tmp_path / "1", "t-0", "t-1"), make(tmp_path / "2", "t-0")
-    log_dirs = LogDirs([str(one), str(two)])
-    assert log_dirs.partition("t", 0).path == f"{one}/t-0"
-    assert log_dirs.problems == [f"{two}/t-0: not served, because {one}/t-0 is"]
-
-
-def test_directories_of_two_clusters_are_told(tmp_path: Path) -> None:
-    one = make(tmp_path / "1", "t-0")
-    two = make(tmp_path / "2", "u-0", meta=META.replace("cluster.id=c", "cluster.id=d"))
-    assert LogDirs([str(one), str(two)]).problems == [
-        f"{two}: belongs to cluster d, but the first directory to c"
-    ]
-
-
 def test_a_directory_that_goes_away_leaves_the_others(tmp_path: Path) -> None:
     one, two = make(tmp_path / "1", "t-0"), make(tmp_path / "2", "u-0")
     log_dirs = LogDirs([str(one), str(two)])
@@ -250,11 +235,11 @@ class TestWhatIsNoLogDirectory:
         with pytest.raises(LogDirError, match=described) as caught:
             LogDir(str(tmp_path))
         assert str(caught.value).endswith(
-            f"; give {one},{two} if they are one broker's log.dirs, or one of them"
+            f"; give {one},{two} to read them together, or one of them"
         )
 
     def test_backups_of_several_days(self, tmp_path: Path) -> None:
-        """They have the same partitions, so they cannot be the log.dirs of one broker."""
+        """They have the same partitions of one broker, so they do not belong together."""
         one = make(tmp_path / "monday", "t-0")
         make(tmp_path / "tuesday", "t-0")
         with pytest.raises(LogDirError, match=f"; give one of them, as in `kafkafs ls {one}`$"):

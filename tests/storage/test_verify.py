@@ -323,7 +323,7 @@ def test_beside_the_partitions(tmp_path: Path) -> None:
         writer_end["topic", number] = writer.end_offset
     write_log_dir(log_dir, writer_end)
     shutil.copytree(log_dir / "topic-1", other / "topic-1")
-    write_log_dir(other, {("topic", 1): 99}, node_id=2, directory_id="ZGlyZWN0b3J5LXR3by4uLg")
+    write_log_dir(other, {("topic", 1): 99}, directory_id="ZGlyZWN0b3J5LXR3by4uLg")
     (log_dir / "no partition").mkdir()
     (log_dir / "cleaner-offset-checkpoint").write_text("0\n1\ntopic 0 7\n")
     (log_dir / "log-start-offset-checkpoint").write_text("0\nx\n")
@@ -333,7 +333,6 @@ def test_beside_the_partitions(tmp_path: Path) -> None:
             ("log-start-offset-checkpoint", 2, "not a number from 0 to 2147483647: 'x'"),
             ("no partition", -1, "not a partition directory name: a broker would not start"),
             (f"{other}/topic-1", -1, f"the same partition is also in {log_dir}/topic-1"),
-            (f"{other}", -1, f"belongs to node 2, but {log_dir} to 1"),
             *(
                 (
                     path + "topic-1/partition.metadata",

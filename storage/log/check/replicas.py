@@ -2,9 +2,8 @@
 
 Both are read in offset order, in parallel, and only intact batches count. Batches that both have
 are used once; batches that one has lost come from the other. A contradiction means that one replica
-missed a change of leader. As when Kafka truncates a follower (KIP-101,
-LeaderEpochFileCache.endOffsetFor), the one with the higher latest leader epoch keeps its batches,
-and those of the other that end at or after the point of divergence are left out.
+missed a change of leader: the more up-to-date one (see `state.election`) keeps its batches, and
+those of the other that end at or after the point of divergence are left out.
 
 Each replica cleans a compacted log on its own. Batches with the same offsets and epoch that differ
 there are no contradiction; the one with more remaining records is used.
@@ -20,6 +19,7 @@ from ...errors import CorruptError
 from ...format.layout import MAX_OFFSET
 from ...format.records import batch as b
 from ...io.disk import DirFd
+from ..state.election import ReplicaEnd, elect, truncation_offset
 from ..state.epochs import LeaderEpochFileCache, read_leader_epochs
 from .partition_listing import PartitionListing
 from .sound import Lost, sound_batches
@@ -139,9 +139,8 @@ def find_parting(first: Replica, second: Replica, is_compacted: bool) -> Parting
     """Reads both replicas to find it. `is_compacted`: the log is or may have been compacted."""
     found = _survey(first, second, is_compacted)
     latest = (found.epochs[FIRST].latest, found.epochs[SECOND].latest)
-    # With equal epochs the longer one is more up to date.
-    leader = SECOND if (latest[1], found.ends[1]) > (latest[0], found.ends[0]) else FIRST
-    by_epochs = _truncation(found.epochs[leader], found.epochs[1 - leader])
+    leader = elect(list(map(ReplicaEnd, found.epochs, found.ends)))
+    by_epochs = truncation_offset(found.epochs[leader], found.epochs[1 - leader])
     offset = min(by_epochs, found.conflict)
     if offset >= found.ends[1 - leader]:
         offset = MAX_OFFSET
@@ -182,19 +181,6 @@ def _survey(first: Replica, second: Replica, is_compacted: bool) -> _Surveyed:
 
 def _differs_by_cleaning(one: Batch, other: Batch, is_compacted: bool) -> bool:
     return is_compacted and one.epoch == other.epoch
-
-
-def _truncation(leader: LeaderEpochFileCache, follower: LeaderEpochFileCache) -> int:
-    """Returns the offset to which a follower truncates itself, MAX_OFFSET if it does not."""
-    if not leader.entries or not follower.entries:
-        return MAX_OFFSET
-    known = [entry.epoch for entry in leader.entries if entry.epoch <= follower.latest]
-    if not known:  # the leader's log begins after the follower's epochs
-        return leader.entries[0].start_offset
-    common = known[-1]
-    ends = [e.start_offset for e in leader.entries if e.epoch > common][:1] or [MAX_OFFSET]
-    ends += [e.start_offset for e in follower.entries if e.epoch > common][:1]
-    return min(ends)
 
 
 # -- the merged log --------------------------------------------------------------------------------

@@ -1,0 +1,161 @@
+"""Directories of several brokers read as one: replicas, and sources that contradict each other."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kafkafs.storage.errors import ConfigError, LogDirError
+from kafkafs.storage.format.records.record_columns import SimpleRecord
+from kafkafs.storage.log_dirs.engine import Engine
+from kafkafs.storage.operations.describe_topics import ListTopics, list_topics
+from kafkafs.storage.operations.request import PartitionFailed
+from tests.building import BatchFields, build_batch
+from tests.logs import write_log_dir, write_partition
+from tests.reading import read
+
+ONE, OTHER = b"\x01" * 16, b"\x02" * 16
+IDS = {ONE: "AQEBAQEBAQEBAQEBAQEBAQ", OTHER: "AgICAgICAgICAgICAgICAg"}
+ADVICE = "; open one without the other, or say whose data to serve with -c kafkafs.prefer.dir="
+
+
+def broker(
+    root: Path,
+    node: int,
+    *epochs: int,
+    name: str = "t-0",
+    cluster: str = "c",
+    topic_id: bytes = ONE,
+    at: str = "",
+) -> Path:
+    """Makes or extends the directory of a broker. The partition `name` has a record for each of
+    `epochs`, the leader epoch in which it was written; its value is the broker's directory."""
+    log_dir = root / (at or f"broker-{node}")
+    write_log_dir(log_dir, {}, node_id=node, cluster_id=cluster)
+    batches = [
+        build_batch(
+            [SimpleRecord(100 + n, None, log_dir.name.encode())],
+            BatchFields(base_offset=n, leader_epoch=epoch),
+        )
+        for n, epoch in enumerate(epochs)
+    ]
+    write_partition(log_dir / name, batches, topic_id=topic_id)
+    return log_dir
+
+
+def opened(*log_dirs: Path, prefer: Path | str = "") -> Engine:
+    return Engine(list(map(str, log_dirs)), {"kafkafs.prefer.dir": str(prefer)})
+
+
+def values(engine: Engine, topic: str = "t", number: int = 0) -> list[bytes | None]:
+    return [record.value for record in read(engine.log(topic, number).view())]
+
+
+def test_equal_replicas_are_no_problem(tmp_path: Path) -> None:
+    engine = opened(broker(tmp_path, 1, 0, 0), broker(tmp_path, 2, 0, 0))
+    assert values(engine) == [b"broker-1"] * 2
+    assert engine.problems == []
+
+
+def test_nothing_is_opened_before_it_is_used(tmp_path: Path) -> None:
+    engine = opened(broker(tmp_path, 1, 0), broker(tmp_path, 2, 0, 0))
+    assert engine.topics() == {"t": [0]}
+    assert engine.problems == []
+    assert len(engine.context.files) == 0
+
+
+def test_the_longer_of_two_replicas_is_served(tmp_path: Path) -> None:
+    one, two = broker(tmp_path, 1, 0), broker(tmp_path, 2, 0, 0, 0)
+    engine = opened(one, two)
+    assert values(engine) == [b"broker-2"] * 3
+    behind = f"{one}/t-0: ends at offset 1, 2 before {two}/t-0, which is served"
+    assert engine.problems == [behind]
+
+
+def test_a_later_leader_epoch_outweighs_a_longer_log(tmp_path: Path) -> None:
+    one, two = broker(tmp_path, 1, 0, 0, 0, 0), broker(tmp_path, 2, 0, 3)
+    engine = opened(one, two)
+    assert values(engine) == [b"broker-2"] * 2
+    assert engine.problems == [
+        f"{one}/t-0: diverges from {two}/t-0 at offset 1: its latest leader epoch is 0, not 3;"
+        " its 3 offsets from there on are not served"
+    ]
+
+
+def test_a_new_leader_epoch_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kafkafs.storage.log_dirs.replicas._ELECTION_SECONDS", 0.0)
+    one, two = broker(tmp_path, 1, 0, 0), broker(tmp_path, 2, 0)
+    engine = opened(one, two)
+    log = engine.log("t", 0)
+    assert engine.log("t", 0) is log
+    broker(tmp_path, 2, 0, 5)
+    assert values(engine) == [b"broker-2"] * 2
+    engine.close_removed()
+    assert [log.path for log in engine.opened()] == [f"{two}/t-0"]
+
+
+def test_a_replica_that_cannot_be_read_loses(tmp_path: Path) -> None:
+    one, two = broker(tmp_path, 1, 0, 0), broker(tmp_path, 2, 0)
+    (one / "t-0" / "leader-epoch-checkpoint").write_text("0\n1\n?\n")
+    engine = opened(one, two)
+    assert values(engine) == [b"broker-2"]
+    [problem] = engine.problems
+    assert problem.startswith(f"{one}/t-0: replica not readable: {one}/t-0/leader-epoch-checkpoint")
+
+
+def test_directories_of_two_clusters_are_refused(tmp_path: Path) -> None:
+    one, two = broker(tmp_path, 1, 0), broker(tmp_path, 2, 0, 0, cluster="d")
+    broker(tmp_path, 2, 0, name="u-0", cluster="d")
+    with pytest.raises(LogDirError) as caught:
+        opened(one, two)
+    assert str(caught.value).startswith(f"{two}: of cluster d, but {one} is of cluster c{ADVICE}")
+    engine = opened(one, two, prefer=one)
+    assert values(engine) == [b"broker-1"]
+    assert values(engine, "u") == [b"broker-2"]  # only that cluster has it
+    assert engine.problems == [
+        f"{two}: of cluster d, but {one} is of cluster c",
+        f"{two}/t-0: not served, because {one}/t-0 is preferred",
+    ]
+
+
+def test_two_lives_of_a_topic_are_refused(tmp_path: Path) -> None:
+    """Also in partitions that only one of them has; everything else is served."""
+    one, two = broker(tmp_path, 1, 0), broker(tmp_path, 2, 0, 0, topic_id=OTHER)
+    broker(tmp_path, 2, 0, name="t-1", topic_id=OTHER)
+    broker(tmp_path, 2, 0, name="u-0")
+    engine = opened(one, two)
+    why = f"{two}/t-0: of topic id {IDS[OTHER]}, but {one}/t-0 is of topic id {IDS[ONE]}{ADVICE}"
+    for number in (0, 1):
+        with pytest.raises(LogDirError) as caught:
+            engine.log("t", number)
+        assert str(caught.value).startswith(why)
+    assert values(engine, "u") == [b"broker-2"]
+    assert [problem.startswith(why) for problem in engine.problems] == [True]
+    rows = list(list_topics(engine, ListTopics()))
+    assert sum(isinstance(row, PartitionFailed) for row in rows) == 2
+    assert values(opened(one, two, prefer=two)) == [b"broker-2"] * 2
+    engine = opened(one, two, prefer=one)
+    assert values(engine) == [b"broker-1"]
+    with pytest.raises(LogDirError, match=r"topic id .*, which is preferred"):
+        engine.log("t", 1)
+
+
+def test_one_brokers_partition_twice_is_refused(tmp_path: Path) -> None:
+    """As after a backup of the same directory, or a move that nobody completed."""
+    one, two = broker(tmp_path, 1, 0), broker(tmp_path, 1, 0, 0, at="copy")
+    engine = opened(one, two)
+    with pytest.raises(LogDirError) as caught:
+        engine.log("t", 0)
+    assert str(caught.value).startswith(
+        f"{two}/t-0: the same partition of broker 1 as {one}/t-0{ADVICE}"
+    )
+    assert values(opened(one, two, prefer=two)) == [b"copy"] * 2
+
+
+def test_the_preferred_directory_must_be_one_of_them(tmp_path: Path) -> None:
+    one = broker(tmp_path, 1, 0)
+    for wrong in (tmp_path, tmp_path / "no"):
+        with pytest.raises(ConfigError, match=rf"kafkafs\.prefer\.dir: must be one of {one} "):
+            opened(one, prefer=wrong)
+    assert values(opened(one, prefer=f"{one}/")) == [b"broker-1"]
