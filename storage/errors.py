@@ -7,6 +7,8 @@
     ├── ConfigError          opening: a config whose name or value Kafka would refuse
     ├── UnknownTopic         looking up: no such topic in any of the directories
     ├── UnknownPartition     looking up: no such partition, or its directory was removed
+    ├── NoClusterMetadata    looking up: the directories have no log of the cluster's metadata
+    ├── MetadataUnavailable  looking up: the metadata on the disk do not reach back that far
     ├── PartitionNotOpened   writing: a partition could not be opened, for example for damage
     ├── OffsetNotFound       looking up: no record is served at that offset
     ├── SegmentGone          reading: the file vanished, as live retention and cleaning cause
@@ -32,6 +34,8 @@ from collections.abc import Collection, Iterable, Sequence
 from heapq import nlargest
 from itertools import pairwise
 from typing import Final, TypeVar
+
+from .clock import time_text
 
 # Ranges listed for a topic with gaps between its partition numbers.
 _RANGES_SHOWN: Final = 8
@@ -127,6 +131,39 @@ class UnknownPartition(StorageError):
     def __str__(self) -> str:
         text = f"{printable(self.topic)} has no partition {self.partition}"
         return f"{text} (it has {ranges(self.there)})" if self.there else text
+
+
+class NoClusterMetadata(StorageError):
+    """None of the directories, at `paths`, has a log of the cluster's metadata."""
+
+    def __init__(self, paths: str) -> None:
+        super().__init__(paths)
+        self.paths = paths
+
+    def __str__(self) -> str:
+        return (
+            f"{printable(self.paths)}: no __cluster_metadata-0, the log of the cluster's metadata;"
+            " a KRaft broker has it in the first of its log.dirs, or in metadata.log.dir, and up to"
+            " Kafka 3.9 a cluster may have used ZooKeeper instead"
+        )
+
+
+class MetadataUnavailable(StorageError):
+    """The state of the cluster at `offset` or `at_ms` (ms since 1970; None if not given) cannot be
+    derived from the metadata log in the directory `path`; `reach` says what can."""
+
+    def __init__(self, path: str, offset: int | None, at_ms: int | None, reach: str) -> None:
+        super().__init__(path, offset, at_ms, reach)
+        self.path = path
+        self.offset = offset
+        self.at_ms = at_ms
+        self.reach = reach
+
+    def __str__(self) -> str:
+        when = "" if self.at_ms is None else f" at {time_text(self.at_ms)}"
+        where = "" if self.offset is None else f" at offset {self.offset}"
+        what = f"the state of the cluster{when}{where} is unknown"
+        return f"{printable(self.path)}: {what}: {self.reach}"
 
 
 class PartitionNotOpened(StorageError):

@@ -193,6 +193,8 @@ ERRNOS: Final[dict[type[Exception], int]] = {
     errors.ConfigError: errno.EINVAL,
     errors.UnknownTopic: errno.ENOENT,
     errors.UnknownPartition: errno.ENOENT,
+    errors.NoClusterMetadata: errno.ENOENT,
+    errors.MetadataUnavailable: errno.ENODATA,
     errors.PartitionNotOpened: errno.EIO,
     errors.OffsetNotFound: errno.ENOENT,
     errors.SegmentGone: errno.ENOENT,

@@ -27,15 +27,18 @@ from ..config.kafka import (
 from ..errors import (
     CorruptError,
     LogDirError,
+    NoClusterMetadata,
     SegmentGone,
     StorageError,
     UnknownPartition,
     UnknownTopic,
 )
 from ..format.files.names import METADATA_TOPIC, TopicPartition
+from ..format.messages.metadata import ResourceType
 from ..log.read.context import ReadContext, ReadLimits
 from ..log.read.log import Log
-from .cluster_metadata import ALL_BROKERS, ClusterMetadata, MetadataImage
+from ..metadata.cluster_metadata import ClusterMetadata
+from ..metadata.image import ALL_BROKERS, MetadataImage
 from .log_dir import LogDir, PartitionDir
 from .log_dirs import LogDirs
 
@@ -177,19 +180,26 @@ class Engine:
             run=self.configs,
             topic_file=topic_file,
             topic=known.configs if known is not None else {},
-            broker=metadata.brokers.get(str(node_id), {}),
-            all_brokers=metadata.brokers.get(ALL_BROKERS, {}),
+            broker=metadata.configs_of(ResourceType.BROKER, str(node_id)),
+            all_brokers=metadata.configs_of(ResourceType.BROKER, ALL_BROKERS),
         )
 
     def metadata(self) -> MetadataImage:
         """Returns the cluster as `__cluster_metadata-0` describes it; empty if there is none."""
         try:
-            log = self.log(METADATA_TOPIC, 0)
-            if self._metadata is None or self._metadata[0] is not log:
-                self._metadata = log, ClusterMetadata(log, self.context)
-            return self._metadata[1].image()
-        except (UnknownTopic, UnknownPartition, SegmentGone):
+            return self.cluster_metadata().image()
+        except (NoClusterMetadata, UnknownPartition, SegmentGone):
             return MetadataImage()
+
+    def cluster_metadata(self) -> ClusterMetadata:
+        """Returns the reader of `__cluster_metadata-0`. Raises NoClusterMetadata."""
+        try:
+            log = self.log(METADATA_TOPIC, 0)
+        except (UnknownTopic, UnknownPartition):
+            raise NoClusterMetadata(",".join(each.path for each in self.log_dirs.dirs)) from None
+        if self._metadata is None or self._metadata[0] is not log:
+            self._metadata = log, ClusterMetadata(log, self.context)
+        return self._metadata[1]
 
     def forget(self, topic: str, partition: int) -> None:
         """Drops a deleted partition: a directory created later may have the same inode number."""

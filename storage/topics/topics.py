@@ -27,12 +27,12 @@ from ..errors import (
 from ..format.files.names import METADATA_TOPIC, TopicPartition, is_legal_topic
 from ..format.primitives import is_uuid_text, random_uuid_text
 from ..log.append.writer import LogWriter
-from ..log_dirs.cluster_metadata import TopicMetadata
 from ..log_dirs.deleted_topics import DeletedPartition
 from ..log_dirs.engine import Engine
 from ..log_dirs.log_opening import LogOpening
 from ..log_dirs.writable_log_dir import WritableLogDir
 from ..log_dirs.writable_log_dirs import WritableLogDirs, refuse_offline
+from ..metadata.image import TopicMetadata
 from .topic_configs import StoredTopicConfigs
 
 # The most that one request to a controller may create (ReplicationControlManager).
@@ -302,8 +302,12 @@ def _are_of(engine: Engine, known: TopicMetadata, numbers: Sequence[int]) -> boo
     """Returns whether the cluster has a replica of each partition on the node of these directories;
     on any node if the directories do not record theirs."""
     node_id = engine.log_dirs.dirs[0].meta.node_id
-    replicas = [known.partitions.get(number, frozenset()) for number in numbers]
-    return all(nodes if node_id < 0 else node_id in nodes for nodes in replicas)
+    for number in numbers:
+        partition = known.partitions.get(number)
+        replicas = () if partition is None else partition.replicas
+        if not (replicas if node_id < 0 else node_id in replicas):
+            return False
+    return True
 
 
 def _refuse_count(partitions: int) -> None:

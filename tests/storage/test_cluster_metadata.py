@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from kafkafs.storage.format.messages.metadata import ResourceType
 from kafkafs.storage.format.records.record_columns import SimpleRecord
-from kafkafs.storage.log_dirs.cluster_metadata import ClusterMetadata, MetadataImage
 from kafkafs.storage.log_dirs.engine import Engine
+from kafkafs.storage.metadata.cluster_metadata import ClusterMetadata
+from kafkafs.storage.metadata.image import MetadataImage
 from tests import answers
 from tests.building import BatchFields, build_batch
 from tests.logs import walk
@@ -45,7 +47,7 @@ def test_partitions_of_two_directories(corpus: Callable[[str], Path]) -> None:
     here = Engine(f"{root}/dir1,{root}/dir2").topics()
     for name, topic in image.topics.items():
         assert sorted(topic.partitions) == here[name]
-    assert image.brokers == {"": {"min.insync.replicas": "1"}}
+    assert image.configs[ResourceType.BROKER] == {"": {"min.insync.replicas": "1"}}
 
 
 @pytest.fixture

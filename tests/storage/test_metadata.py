@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+from collections.abc import Sequence
 from contextlib import suppress
 
 import pytest
@@ -10,49 +12,73 @@ from hypothesis import strategies as st
 
 from kafkafs.storage.errors import CorruptError
 from kafkafs.storage.format.messages.metadata import (
-    AbortTransactionRecord,
-    BeginTransactionRecord,
-    ConfigRecord,
-    EndTransactionRecord,
     MetadataRecord,
-    PartitionChangeRecord,
-    PartitionRecord,
-    RemoveTopicRecord,
+    RecordType,
     ResourceType,
-    TopicRecord,
+    metadata_schemas,
     parse_metadata_record,
 )
-from kafkafs.storage.log_dirs.cluster_metadata import MetadataReplay
+from kafkafs.storage.metadata.image import MetadataImage, PartitionRegistration
+from kafkafs.storage.metadata.replay import MetadataReplay
 
 ORDERS = "nGzD2cX5TF6uAl_9vaE5hA"
+_DIRECTORY = "f_KI4foJ4q6GKj7MXrbJIw"
+
+
+def record(number: RecordType, **data: object) -> MetadataRecord:
+    return MetadataRecord(number, data)
+
 
 # Values that Kafka 4.3.0 wrote.
 WRITTEN = [
-    ("010200076f72646572739c6cc3d9c5f94c5eae025ffdbda1398400", TopicRecord("orders", ORDERS)),
+    (
+        "010200076f72646572739c6cc3d9c5f94c5eae025ffdbda1398400",
+        record(RecordType.TOPIC, name="orders", topicId=ORDERS),
+    ),
     (
         "010302000000009c6cc3d9c5f94c5eae025ffdbda13984020000000102000000010101000000010000000000"
         "000000027ff288e1fa09e2ae862a3ecc5eb6c92300",
-        PartitionRecord(ORDERS, 0, (1,)),
+        record(
+            RecordType.PARTITION,
+            partitionId=0,
+            topicId=ORDERS,
+            replicas=[1],
+            isr=[1],
+            removingReplicas=[],
+            addingReplicas=[],
+            leader=1,
+            leaderEpoch=0,
+            partitionEpoch=0,
+            directories=[_DIRECTORY],
+        ),
     ),
     (
         "01040002076f726465727315696e6465782e696e74657276616c2e62797465730435313200",
-        ConfigRecord(ResourceType.TOPIC, "orders", "index.interval.bytes", "512"),
+        record(
+            RecordType.CONFIG,
+            resourceType=ResourceType.TOPIC,
+            resourceName="orders",
+            name="index.interval.bytes",
+            value="512",
+        ),
     ),
     (
-        "0104000401146d696e2e696e73796e632e7265706c69636173023100",
-        ConfigRecord(ResourceType.BROKER, "", "min.insync.replicas", "1"),
+        "0109007538edb2708c483aa0e1d6bb9101b6ec00",
+        record(RecordType.REMOVE_TOPIC, topicId="dTjtsnCMSDqg4da7kQG27A"),
     ),
-    ("0109007538edb2708c483aa0e1d6bb9101b6ec00", RemoveTopicRecord("dTjtsnCMSDqg4da7kQG27A")),
-    ("01170001001212426f6f747374726170207265636f726473", BeginTransactionRecord()),
-    ("01180000", EndTransactionRecord()),
-    ("01190000", AbortTransactionRecord()),
-    ("01140000", None),  # NoOpRecord
+    (
+        "01170001001212426f6f747374726170207265636f726473",
+        record(RecordType.BEGIN_TRANSACTION, name="Bootstrap records"),
+    ),
+    ("01180000", record(RecordType.END_TRANSACTION)),
+    ("01190000", record(RecordType.ABORT_TRANSACTION)),
+    ("01140000", record(RecordType.NO_OP)),
 ]
 
 
-@pytest.mark.parametrize(("data", "record"), WRITTEN, ids=lambda value: type(value).__name__)
-def test_records_that_kafka_wrote(data: str, record: MetadataRecord | None) -> None:
-    assert parse_metadata_record(bytes.fromhex(data)) == record
+@pytest.mark.parametrize(("data", "found"), WRITTEN, ids=lambda value: type(value).__name__)
+def test_records_that_kafka_wrote(data: str, found: MetadataRecord) -> None:
+    assert parse_metadata_record(bytes.fromhex(data)) == found
 
 
 @pytest.mark.parametrize(
@@ -65,7 +91,7 @@ def test_records_that_kafka_wrote(data: str, record: MetadataRecord | None) -> N
         ("01ffffffffff01", "a varint of more than 5 bytes"),
         ("010200076f7264", "a string extends past the end"),
         ("010200ffffffff0f6f7264", "a string extends past the end"),
-        ("01020000", "null in place of a non-nullable string"),
+        ("01020000", "name is null"),
         ("010200026f00", "an id extends past the end"),
         ("01020002ff" + "00" * 16, "a string that is not UTF-8"),
         ("0103000000", "an int32 extends past the end"),
@@ -77,13 +103,56 @@ def test_a_broken_record_says_why(data: str, what: str) -> None:
 
 
 def test_every_record_cut_short_is_corrupt() -> None:
-    for text, record in WRITTEN[:5]:
+    for text, found in WRITTEN[:4]:
         data = bytes.fromhex(text)
-        needed = data[: -1 if not isinstance(record, PartitionRecord) else 28]
-        assert parse_metadata_record(needed) == record
-        for end in range(len(needed)):
+        assert parse_metadata_record(data) == found
+        for end in range(len(data)):
             with pytest.raises(CorruptError):
-                parse_metadata_record(needed[:end])
+                parse_metadata_record(data[:end])
+
+
+def test_what_a_newer_broker_wrote_is_named() -> None:
+    assert parse_metadata_record(b"\x01\x63\0anything") == (
+        99, None, "unknown metadata record type 99"
+    )  # fmt: skip
+    newer = bytes.fromhex(WRITTEN[0][0].replace("010200", "010209", 1))
+    assert parse_metadata_record(newer) == (
+        *WRITTEN[0][1][:2], "version 9 of TopicRecord, read as version 0, the last known"
+    )  # fmt: skip
+
+
+def changed(version: int, tags: list[tuple[int, bytes]]) -> bytes:
+    """Returns the value of a PartitionChangeRecord of partition 0 of ORDERS."""
+    head = bytes([1, RecordType.PARTITION_CHANGE, version]) + bytes(4)
+    topic_id = bytes.fromhex(WRITTEN[1][0][14:46])
+    fields = (bytes([tag, len(data)]) + data for tag, data in tags)
+    return head + topic_id + bytes([len(tags)]) + b"".join(fields)
+
+
+NODES = st.lists(st.integers(-3, 300), max_size=20).map(
+    lambda nodes: bytes([len(nodes) + 1]) + struct.pack(f">{len(nodes)}i", *nodes)
+)
+TAGS = st.tuples(st.sampled_from([0, 2, 6, 7, 9]), NODES | st.just(b"\0")) | st.tuples(
+    st.just(1), st.sampled_from([-2, -1, 5]).map(struct.Struct(">i").pack)
+)
+
+
+@given(version=st.integers(0, 2), tags=st.lists(TAGS, max_size=4), end=st.integers(0, 3))
+def test_frequent_records_are_read_as_by_their_schema(
+    version: int, tags: list[tuple[int, bytes]], end: int
+) -> None:
+    changes = changed(version, tags)
+    partition = bytes.fromhex(WRITTEN[1][0])
+    others = partition[:2] + bytes([version]) + partition[3 : len(partition) - end]
+    for value in (changes, others):
+        schema = metadata_schemas()[value[1]]
+        try:
+            expected = schema.read(value[3:], version)
+        except CorruptError:
+            with pytest.raises(CorruptError):
+                parse_metadata_record(value)
+        else:
+            assert parse_metadata_record(value).data == expected
 
 
 @given(
@@ -97,29 +166,60 @@ def test_any_bytes_are_a_record_or_corrupt(data: bytes) -> None:
         parse_metadata_record(data)
 
 
-def config(value: str | None, topic: str = "t", name: str = "retention.ms") -> ConfigRecord:
-    return ConfigRecord(ResourceType.TOPIC, topic, name, value)
+def config(value: str | None, topic: str = "t", name: str = "retention.ms") -> MetadataRecord:
+    return configured(ResourceType.TOPIC, topic, name, value)
+
+
+def configured(kind: int, resource: str, name: str, value: str | None) -> MetadataRecord:
+    return record(
+        RecordType.CONFIG, resourceType=kind, resourceName=resource, name=name, value=value
+    )
+
+
+def topic(name: str, topic_id: str) -> MetadataRecord:
+    return record(RecordType.TOPIC, name=name, topicId=topic_id)
+
+
+def partition(topic_id: str, number: int, nodes: Sequence[int] = (1,)) -> MetadataRecord:
+    return record(
+        RecordType.PARTITION,
+        topicId=topic_id,
+        partitionId=number,
+        replicas=nodes,
+        isr=nodes,
+        addingReplicas=[],
+        removingReplicas=[],
+        leader=nodes[0],
+        leaderEpoch=0,
+        partitionEpoch=0,
+        directories=[f"directory {node}" for node in nodes],
+    )
+
+
+def image(*records: MetadataRecord) -> MetadataImage:
+    sums = MetadataReplay()
+    for each in records:
+        sums.apply(each)
+    assert sums.complaints == []
+    return sums.image(len(records), 0)
 
 
 def replay(*records: MetadataRecord) -> dict[str, tuple[str, set[int], dict[str, str]]]:
-    sums = MetadataReplay()
-    for record in records:
-        sums.apply(record)
     return {
         name: (topic.topic_id, set(topic.partitions), dict(topic.configs))
-        for name, topic in sums.image().topics.items()
+        for name, topic in image(*records).topics.items()
     }
 
 
 def test_topics_partitions_and_settings_add_up() -> None:
     assert replay(
         config("1"),  # older brokers write a new topic's configs first
-        TopicRecord("t", "ID1"),
-        PartitionRecord("ID1", 0, (1,)),
-        PartitionRecord("ID1", 1, (1,)),
+        topic("t", "ID1"),
+        partition("ID1", 0),
+        partition("ID1", 1),
         config("2"),
         config("compact", name="cleanup.policy"),
-        TopicRecord("u", "ID2"),
+        topic("u", "ID2"),
         config(None, name="cleanup.policy"),
         config(None, topic="never set"),
     ) == {"t": ("ID1", {0, 1}, {"retention.ms": "2"}), "u": ("ID2", set(), {})}
@@ -127,41 +227,82 @@ def test_topics_partitions_and_settings_add_up() -> None:
 
 def test_a_topic_made_again_has_nothing_of_the_old_one() -> None:
     assert replay(
-        TopicRecord("t", "ID1"),
-        PartitionRecord("ID1", 5, (1,)),
+        topic("t", "ID1"),
+        partition("ID1", 5),
         config("1"),
-        RemoveTopicRecord("ID1"),
-        RemoveTopicRecord("never there"),
-        TopicRecord("t", "ID2"),
-        PartitionRecord("ID2", 0, (1,)),
+        record(RecordType.REMOVE_TOPIC, topicId="ID1"),
+        record(RecordType.REMOVE_TOPIC, topicId="never there"),
+        topic("t", "ID2"),
+        partition("ID2", 0),
     ) == {"t": ("ID2", {0}, {})}
 
 
-def test_replicas_move() -> None:
-    """Tag 1 is the leader and tag 2 the replicas, in the schema's encoding."""
-    record = "01050200000000" + WRITTEN[1][0][14:46]
-    moved = parse_metadata_record(bytes.fromhex(record + "020104000000020209030000000200000003"))
-    assert moved == PartitionChangeRecord(ORDERS, 0, (2, 3))
-    elected = parse_metadata_record(bytes.fromhex(record + "01010400000002"))
-    assert elected == PartitionChangeRecord(ORDERS, 0, None)
+def test_a_partition_changes() -> None:
+    begun = topic("t", ORDERS), partition(ORDERS, 0, (1, 2))
+    elected = parse_metadata_record(changed(2, [(0, b"\2\0\0\0\2"), (1, b"\0\0\0\2")]))
+    now = image(*begun, elected).topics["t"].partitions[0]
+    assert now == PartitionRegistration(
+        (1, 2), (2,), 2, 1, 1, directories=("directory 1", "directory 2")
+    )
+    moved = record(RecordType.PARTITION_CHANGE, topicId=ORDERS, partitionId=0, replicas=[3, 2])
+    now = image(*begun, elected, moved).topics["t"].partitions[0]
+    assert (now.replicas, now.directories, now.leader_epoch, now.partition_epoch) == (
+        (3, 2), ("AAAAAAAAAAAAAAAAAAAAAQ", "directory 2"), 1, 2
+    )  # fmt: skip
     sums = MetadataReplay()
-    for each in (TopicRecord("t", ORDERS), PartitionRecord(ORDERS, 0, (1,)), elected):
-        sums.apply(each)
-    assert sums.image().topics["t"].partitions == {0: {1}}
     sums.apply(moved)
-    assert sums.image().topics["t"].partitions == {0: {2, 3}}
+    assert sums.complaints == [
+        f"a change of partition 0 of the topic with id {ORDERS}, which no record created"
+    ]
+
+
+def test_the_eligible_leader_replicas_are_cleared() -> None:
+    begun = [topic("t", "ID1"), partition("ID1", 0), topic("u", "ID2"), partition("ID2", 0)]
+    begun += [
+        record(
+            RecordType.PARTITION_CHANGE,
+            topicId=topic_id,
+            partitionId=0,
+            eligibleLeaderReplicas=[1],
+            lastKnownElr=[2],
+        )
+        for topic_id in ("ID1", "ID2")
+    ]
+    for name, left in (("t", {"u"}), ("", set())):
+        now = image(*begun, record(RecordType.CLEAR_ELR, topicName=name)).topics
+        assert {each for each in now if now[each].partitions[0].elr} == left
 
 
 def test_a_transaction_counts_when_it_is_ended() -> None:
-    begun = (TopicRecord("t", "ID1"), BeginTransactionRecord(), config("1"))
+    begun = (topic("t", "ID1"), record(RecordType.BEGIN_TRANSACTION), config("1"))
+    end, abort = record(RecordType.END_TRANSACTION), record(RecordType.ABORT_TRANSACTION)
     assert replay(*begun) == {"t": ("ID1", set(), {})}
-    assert replay(*begun, EndTransactionRecord()) == {"t": ("ID1", set(), {"retention.ms": "1"})}
-    assert replay(*begun, AbortTransactionRecord(), EndTransactionRecord()) == replay(*begun)
+    assert replay(*begun, end) == {"t": ("ID1", set(), {"retention.ms": "1"})}
+    assert replay(*begun, abort, end) == replay(*begun)
 
 
-def test_settings_of_brokers_are_kept_apart() -> None:
+def test_settings_of_resources_are_kept_apart() -> None:
+    now = image(
+        configured(ResourceType.BROKER, "", "log.retention.ms", "1"),
+        configured(ResourceType.BROKER, "3", "log.retention.ms", "2"),
+        configured(ResourceType.CLIENT_METRICS, "client", "metrics", "3"),
+        configured(ResourceType.GROUP, "g", "x", "4"),
+        configured(ResourceType.GROUP, "g", "x", None),
+    )
+    assert now.configs[ResourceType.BROKER] == {
+        "": {"log.retention.ms": "1"}, "3": {"log.retention.ms": "2"}
+    }  # fmt: skip
+    assert now.configs[ResourceType.CLIENT_METRICS] == {"client": {"metrics": "3"}}
+    assert now.configs[ResourceType.GROUP] == {}
+
+
+def test_an_image_does_not_change() -> None:
     sums = MetadataReplay()
-    sums.apply(ConfigRecord(ResourceType.BROKER, "", "log.retention.ms", "1"))
-    sums.apply(ConfigRecord(ResourceType.BROKER, "3", "log.retention.ms", "2"))
-    sums.apply(ConfigRecord(16, "client", "metrics", "3"))
-    assert sums.image().brokers == {"": {"log.retention.ms": "1"}, "3": {"log.retention.ms": "2"}}
+    for each in (topic("t", "ID1"), partition("ID1", 0), config("1")):
+        sums.apply(each)
+    before = sums.image(3, 0)
+    copy = image(topic("t", "ID1"), partition("ID1", 0), config("1"))
+    for each in (config("2"), partition("ID1", 1), topic("u", "ID2")):
+        sums.apply(each)
+    assert before == copy
+    assert set(sums.image(6, 0).topics["t"].partitions) == {0, 1}

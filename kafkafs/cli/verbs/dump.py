@@ -39,6 +39,10 @@ if TYPE_CHECKING:
             "show who led the quorum, and when",
         ),
         (
+            "kafkafs dump --cluster-metadata-decoder /data/bootstrap.checkpoint",
+            "show the features with which the directory was formatted",
+        ),
+        (
             "kafkafs dump --offsets-decoder /data/__consumer_offsets-7/*.log",
             "show committed offsets and group members",
         ),
@@ -121,8 +125,8 @@ def command(
     topics: tuple[str, ...],
 ) -> int:
     """Print each FILE line for line as kafka-dump-log does: a segment's .log, .index, .timeindex or
-    .txnindex, a producer .snapshot, or a .checkpoint of the metadata log. No broker and no other
-    file of the directory is needed.
+    .txnindex, a producer .snapshot, or a .checkpoint of the metadata log, also the
+    bootstrap.checkpoint in a log directory. No broker and no other file of the directory is needed.
 
     Damage, and index entries that do not match their log, are reported on stderr with exit code 1;
     printing continues after the damage. Offset gaps, as in a compacted log, are reported, too.

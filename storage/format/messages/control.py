@@ -18,7 +18,7 @@ from ..records.batch import Bytes, parse_header
 from .fields import Fields
 
 if TYPE_CHECKING:
-    from .message import Schema
+    from .message import Message, Schema
 
 _KEY: Final = Struct(">hh")  # version, control type
 _END_TXN_VALUE: Final = Struct(">hi")  # version, coordinator epoch
@@ -115,12 +115,18 @@ def quorum_message(number: int, value: bytes) -> str:
     if number not in messages:
         known = {int(each): each.name for each in ControlType}
         return f"controlType: {known.get(number, 'UNKNOWN')}({number})"
-    name, schema = messages[number]
+    name, _ = messages[number]
     try:
-        message = schema.read(value, Fields(value).int16())
+        return f"{name} {to_json(parse_quorum_message(number, value))}"
     except CorruptError as error:
         return f"{name} (damaged: {error.what})"
-    return f"{name} {to_json(message)}"
+
+
+def parse_quorum_message(number: int, value: bytes) -> Message | None:
+    """Parses the value of a control record of a quorum's log; returns None if its type number is
+    not one of a quorum. Raises CorruptError if it is malformed."""
+    found = _quorum_messages().get(number)
+    return found and found[1].read(value, Fields(value).int16())
 
 
 @lru_cache(maxsize=1)

@@ -16,6 +16,7 @@ import numpy as np
 
 from ...errors import CorruptError, SegmentGone
 from ...format.files.names import (
+    BOOTSTRAP_FILE,
     FileKind,
     SegmentFileName,
     parse_metadata_snapshot,
@@ -63,7 +64,11 @@ class DumpOptions:
 
 def is_known(name: str) -> bool:
     """Returns whether a file of this name can be dumped."""
-    return parse_metadata_snapshot(name) is not None or parse_segment_file(name) is not None
+    return (
+        parse_segment_file(name) is not None
+        or parse_metadata_snapshot(name) is not None
+        or name == BOOTSTRAP_FILE
+    )
 
 
 @dataclass(slots=True)
@@ -88,6 +93,8 @@ class Dump:
         if (snapshot := parse_metadata_snapshot(name)) is not None:
             end = f"Snapshot end offset: {snapshot.end_offset}, epoch: {snapshot.epoch}"
             return self._log(directory.open(name), name, 0, end)
+        if name == BOOTSTRAP_FILE:
+            return self._log(directory.open(name), name, 0, "KRaft bootstrap snapshot")
         parsed = parse_segment_file(name)
         if parsed is None:
             raise CorruptError("not the name of a segment file", directory.path_of(name))

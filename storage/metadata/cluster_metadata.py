@@ -1,0 +1,265 @@
+"""The state of a cluster as the KRaft log `__cluster_metadata-0` records it.
+
+A KRaft broker keeps the log of all changes to the cluster there and, from time to time, writes a
+snapshot of their sum. The state is a snapshot plus the records from its end offset on, so a
+broker's directory can be interpreted offline, now or as of an earlier offset or time. As the log
+grows, the state is updated.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from ..clock import time_text
+from ..errors import CorruptError, MetadataUnavailable, SegmentGone, printable
+from ..format.layout import NO_TIMESTAMP
+from ..log.read.context import ReadContext
+from ..log.read.log import Log
+from ..log.read.view import View
+from .image import MetadataImage
+from .reading import (
+    MetadataEntry,
+    MetadataSnapshot,
+    Problems,
+    QuorumRecord,
+    control_entries,
+    list_snapshots,
+    log_entries,
+)
+from .replay import MetadataReplay
+
+# Offsets listed in a message.
+_OFFSETS_SHOWN: Final = 8
+
+
+class _Sum:
+    """The records applied so far, with the offset after them."""
+
+    def __init__(self, path: str) -> None:
+        self.replay = MetadataReplay()
+        self.problems = Problems()
+        self.offset = -1  # -1 before the first read
+        self.timestamp = NO_TIMESTAMP
+        self._path = path
+
+    def note_quorum(self, view: View, end: int) -> None:
+        """Applies the control records of the log below `end`: a snapshot does not say who leads
+        the quorum."""
+        for entry in control_entries(view, end):
+            self._apply(entry)
+
+    def start(self, snapshot: MetadataSnapshot, context: ReadContext) -> None:
+        """Applies a snapshot. Raises SegmentGone, or CorruptError if it is not a file."""
+        for entry in snapshot.entries(context, self.problems):
+            self.timestamp = max(self.timestamp, entry.snapshot_timestamp)
+            self._apply(entry)
+
+    def read(self, view: View, end: int) -> None:
+        """Applies the log's records up to the offset `end`."""
+        for entry in log_entries(view, self.offset, self.problems):
+            if entry.offset >= end:
+                break
+            self.timestamp = entry.timestamp
+            self._apply(entry)
+        self.offset = max(self.offset, end)
+
+    def _apply(self, entry: MetadataEntry) -> None:
+        record, replay = entry.record, self.replay
+        if isinstance(record, QuorumRecord):
+            replay.apply_control(record.number, record.message, entry.leader_epoch)
+            return
+        replay.apply(record)
+        if replay.complaints:
+            self.problems.note_complaints(self._path, entry.offset, replay.complaints)
+
+    def image(self) -> MetadataImage:
+        return self.replay.image(self.offset, self.timestamp, self.problems.all)
+
+
+class ClusterMetadata:
+    """The state in a partition of `__cluster_metadata`, updated as its log grows. If the log is
+    shown as of `at_ms` (ms since 1970), so is the state."""
+
+    def __init__(
+        self,
+        log: Log,
+        context: ReadContext,
+        at_ms: int | None = None,
+        whole: Log | None = None,
+    ) -> None:
+        """`whole`: the same log as it is now, by default `log`."""
+        self._log = log
+        self._whole = log if whole is None else whole
+        self._context = context
+        self._at_ms = at_ms
+        self._lock = threading.Lock()  # guards what follows
+        self._view: View | None = None
+        self._sum = _Sum(log.path)
+        self._image = MetadataImage()
+        self._whole_image: tuple[View, MetadataImage] | None = None  # of the last `image_at`
+
+    @property
+    def path(self) -> str:
+        """The directory of the log."""
+        return self._log.path
+
+    @property
+    def problems(self) -> list[str]:
+        """What could not be read for `image`, one line each; everything else still takes effect."""
+        return self._sum.problems.damage
+
+    def image(self) -> MetadataImage:
+        """Returns the current state. As cheap as `Log.view` if nothing was appended. What is
+        missing between a snapshot and the log is one of the `problems`.
+
+        Raises UnknownPartition if the directory was removed.
+        """
+        with self._lock:
+            view = self._log.view()
+            if view is not self._view:
+                self._read_on(view)
+                self._view = view
+            return self._image
+
+    def image_at(self, offset: int | None = None) -> MetadataImage:
+        """Returns the state after the records below `offset`, None for all: the newest snapshot at
+        or before it plus the log up to it. Raises MetadataUnavailable if the log and the snapshots
+        on the disk do not reach back that far, or not as far as that."""
+        view = self._log.view()
+        with self._lock:
+            if offset is None and self._whole_image is not None and self._whole_image[0] is view:
+                return self._whole_image[1]
+
+        def end_from(base: int) -> int:
+            return max(base, view.end_offset) if offset is None else offset
+
+        def fits(snapshot: MetadataSnapshot | None) -> bool:
+            base = _end_of(snapshot)
+            end = end_from(base)
+            return base == end or view.start_offset <= base <= end <= view.end_offset
+
+        found = self._started(filter(fits, self._bases(view)), view)
+        if found.offset < 0:
+            raise MetadataUnavailable(self._log.path, offset, self._at_ms, self.reach())
+        found.read(view, end_from(found.offset))
+        image = found.image()
+        if offset is None:
+            with self._lock:
+                self._whole_image = view, image
+        return image
+
+    def history(self) -> MetadataHistory:
+        """Returns the oldest state from which every later record is there, and these. Raises
+        MetadataUnavailable if there is none."""
+        view = self._log.view()
+        bases = reversed(self._bases(view))
+        found = self._started((each for each in bases if _end_of(each) >= view.start_offset), view)
+        if found.offset < 0:
+            raise MetadataUnavailable(self._log.path, None, self._at_ms, self.reach())
+        entries = log_entries(view, found.offset, found.problems)
+        return MetadataHistory(self._log.path, found.replay, found.image(), found.problems, entries)
+
+    def reach(self) -> str:
+        """Describes what the log and the snapshots on the disk reach back to, and how far they
+        go."""
+        view = self._whole.view()
+        snapshots = list_snapshots(self._log.directory)
+        oldest = _oldest(view, snapshots)
+        isolated = [each.end_offset for each in snapshots if each.end_offset < view.start_offset]
+        text = ""
+        if oldest is not None:
+            start, time = oldest
+            end = max([view.end_offset, *(each.end_offset for each in snapshots)])
+            text = (
+                f"the log and its snapshots reach from offset {start} ({time_text(time)})"
+                f" to {end} ({time_text(view.max_timestamp)})"
+            )
+        elif not isolated:
+            text = f"the log begins at offset {view.start_offset}, and no snapshot is beside it"
+        if isolated:
+            which = ", ".join(map(str, sorted(isolated)[:_OFFSETS_SHOWN]))
+            text += f"{'; ' if text else ''}there are earlier snapshots at offset {which}"
+        return text
+
+    def _bases(self, view: View) -> list[MetadataSnapshot | None]:
+        """Returns what the state can start from, the newest first: snapshots, and None for a log
+        from offset 0 on."""
+        found: list[MetadataSnapshot | None] = [
+            each
+            for each in list_snapshots(self._log.directory)
+            if self._at_ms is None or each.last_timestamp(self._context) <= self._at_ms
+        ]
+        return [*found, None] if view.start_offset == 0 else found
+
+    def _read_on(self, view: View) -> None:
+        if not view.start_offset <= self._sum.offset <= view.end_offset:
+            # The first read, or the log is no longer the one read so far.
+            self._sum = self._started(self._bases(view))
+        found = self._sum
+        found.offset = max(found.offset, 0)
+        if found.offset < view.start_offset:
+            found.problems.note_damage(
+                f"{printable(self._log.path)}: offsets {found.offset} to "
+                f"{view.start_offset - 1} are in no snapshot and not in the log"
+            )
+        found.read(view, view.end_offset)
+        self._image = found.image()
+
+    def _started(self, bases: Iterable[MetadataSnapshot | None], view: View | None = None) -> _Sum:
+        """Returns the state of the first of the bases without damage, or of the first that can be
+        read; its offset is -1 if there is none. Its problems are those of all that were tried.
+        With a `view`, the log's control records before a snapshot are applied, too."""
+        problems: list[str] = []
+        damaged: _Sum | None = None
+        for snapshot in bases:
+            found = _Sum(self._log.path)
+            try:
+                if snapshot is not None:
+                    if view is not None:
+                        found.note_quorum(view, snapshot.end_offset)
+                    found.start(snapshot, self._context)
+            except (SegmentGone, CorruptError) as error:
+                problems.append(str(error))
+                continue
+            found.offset = _end_of(snapshot)
+            problems += found.problems.damage
+            if not found.problems.damage:
+                found.problems.damage += problems
+                return found
+            damaged = damaged or found
+        found = damaged or _Sum(self._log.path)
+        found.problems.damage[:] = problems
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataHistory:
+    """The records of the metadata log at `path` after an `image`, the oldest known state: `entries`
+    yields them, adding to `problems` what cannot be read. `replay` has that state, for the reader
+    to apply them to."""
+
+    path: str
+    replay: MetadataReplay
+    image: MetadataImage
+    problems: Problems
+    entries: Iterator[MetadataEntry]
+
+
+def _end_of(snapshot: MetadataSnapshot | None) -> int:
+    """Returns the end offset of a base; that of the state before the first record is 0."""
+    return 0 if snapshot is None else snapshot.end_offset
+
+
+def _oldest(view: View, snapshots: Sequence[MetadataSnapshot]) -> tuple[int, int] | None:
+    """Returns the oldest offset that can be shown together with all later ones, and the time of
+    the record before it, or of the first record for 0; None if there is none."""
+    if view.start_offset == 0:
+        first = next(log_entries(view, 0, Problems()), None)
+        return 0, NO_TIMESTAMP if first is None else first.timestamp
+    fitting = [each for each in snapshots if each.end_offset >= view.start_offset]
+    if not fitting:
+        return None
+    return fitting[-1].end_offset, fitting[-1].last_timestamp(view.context)

@@ -1,0 +1,216 @@
+"""Reads the metadata log and its snapshots, record by record.
+
+A snapshot (`<end offset>-<epoch>.checkpoint`, laid out as a segment) is the sum of the records
+below its end offset. Its first record, the header, has the timestamp of the last of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from ..errors import CorruptError, OffsetNotFound, SegmentGone, printable
+from ..format.files.names import MetadataSnapshotName, parse_metadata_snapshot
+from ..format.layout import CONTROL_MASK, MAX_OFFSET, NO_TIMESTAMP, ControlType
+from ..format.messages.control import parse_quorum_message
+from ..format.messages.message import Message
+from ..format.messages.metadata import MetadataRecord, parse_metadata_record
+from ..format.records import batch as b
+from ..format.records.columns import VALUE_SIZE, VALUE_START, Columns
+from ..format.records.decoder import BadBatch
+from ..io.disk import DirFd
+from ..log.read.context import ReadContext
+from ..log.read.lookup import extent_from, position_for
+from ..log.read.view import View
+from ..segment.extent import Extent, Fault
+from ..segment.walk import read_runs, walk_headers
+
+# Problems kept; a log that is all garbage would produce them without end.
+_MAX_PROBLEMS: Final = 100
+
+
+class QuorumRecord(NamedTuple):
+    """A control record of the quorum; `number` is its ControlType."""
+
+    number: int
+    message: Message
+
+
+class MetadataEntry(NamedTuple):
+    """A record with its place. All records of a batch, `batch` by its base offset, were written
+    together. `leader_epoch`: that of the quorum's leader; `timestamp`: ms since 1970."""
+
+    offset: int
+    timestamp: int
+    batch: int
+    leader_epoch: int
+    record: MetadataRecord | QuorumRecord
+
+    @property
+    def snapshot_timestamp(self) -> int:
+        """The timestamp of the last record in the snapshot that this is the header of; -1 if it is
+        none."""
+        record = self.record
+        if isinstance(record, QuorumRecord) and record.number == ControlType.SNAPSHOT_HEADER:
+            return int(record.message["lastContainedLogTimestamp"])
+        return NO_TIMESTAMP
+
+
+@dataclass(slots=True)
+class Problems:
+    """What could not be read, a line each: `damage`, and what is `unknown` to this version, or
+    refers to what no record created."""
+
+    damage: list[str] = field(default_factory=list)
+    unknown: list[str] = field(default_factory=list)
+
+    def note_damage(self, line: str) -> None:
+        _note(self.damage, line)
+
+    def note_unknown(self, line: str) -> None:
+        _note(self.unknown, line)
+
+    def note_complaints(self, path: str, offset: int, complaints: list[str]) -> None:
+        """Takes what a replay could not apply of the record at `offset`. Where something could not
+        be read, later records are bound to refer to what it created, which is not noted."""
+        for complaint in complaints if not self.damage else ():
+            self.note_unknown(f"{printable(path)}: offset {offset}: {complaint}")
+        complaints.clear()
+
+    @property
+    def all(self) -> tuple[str, ...]:
+        return *self.damage, *self.unknown
+
+
+def _note(lines: list[str], line: str) -> None:
+    if len(lines) < _MAX_PROBLEMS:
+        lines.append(line)
+
+
+def log_entries(view: View, start: int, problems: Problems) -> Iterator[MetadataEntry]:
+    """Yields the records of a view with offsets from `start` on."""
+    limit = view.context.limits.max_batch_bytes
+    for segment in view.segments.from_offset(start):
+        position = position_for(segment, start, limit) if start > segment.base_offset else 0
+        extent = extent_from(segment, position, limit)
+        yield from _entries(extent, view.context, start, view.end_offset, problems)
+    if view.tail is not None:
+        problems.note_damage(str(view.tail.error))
+
+
+def control_entries(view: View, end: int) -> Iterator[MetadataEntry]:
+    """Yields the control records of a view below the offset `end`; only headers of other batches
+    are read."""
+    limit = view.context.limits.max_batch_bytes
+    for segment in view.segments:
+        if segment.base_offset >= end:
+            break
+        for table in walk_headers(extent_from(segment, 0, limit)):
+            if isinstance(table, Fault):
+                continue
+            for header in table.select(table.flagged(CONTROL_MASK)):
+                with suppress(CorruptError, OffsetNotFound):
+                    yield from _parsed(view.batch(segment, header), 0, end, Problems())
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataSnapshot:
+    """A snapshot in the directory of the metadata log."""
+
+    directory: DirFd
+    file: str
+    end_offset: int
+    epoch: int
+
+    @property
+    def path(self) -> str:
+        return self.directory.path_of(self.file)
+
+    def entries(self, context: ReadContext, problems: Problems) -> Iterator[MetadataEntry]:
+        """Yields its records. Raises SegmentGone, or CorruptError if it is not a file."""
+        file = self.directory.open(self.file)
+        limit = context.limits.max_batch_bytes
+        extent = Extent(file, base_offset=0, start=0, end=file.size(), max_batch_bytes=limit)
+        yield from _entries(extent, context, 0, MAX_OFFSET, problems)
+
+    def last_timestamp(self, context: ReadContext) -> int:
+        """Returns the timestamp of the last record that it contains, -1 if unknown."""
+        try:
+            for entry in self.entries(context, Problems()):
+                return entry.snapshot_timestamp
+        except (SegmentGone, CorruptError):
+            pass
+        return NO_TIMESTAMP
+
+
+def list_snapshots(directory: DirFd) -> list[MetadataSnapshot]:
+    """Returns the snapshots beside the metadata log, the newest first."""
+    found: list[tuple[MetadataSnapshotName, str]] = []
+    for entry in directory.list():
+        name = parse_metadata_snapshot(entry.name)
+        if name is not None:
+            found.append((name, entry.name))
+    return [
+        MetadataSnapshot(directory, file, name.end_offset, name.epoch)
+        for name, file in sorted(found, reverse=True)
+    ]
+
+
+def _entries(
+    extent: Extent, context: ReadContext, start: int, end: int, problems: Problems
+) -> Iterator[MetadataEntry]:
+    path = extent.file.path
+    with context.decoder() as decoder:
+        for run in read_runs(extent, together=True):
+            if isinstance(run, Fault):
+                problems.note_damage(str(run.error))
+                continue
+            for part in decoder.decode(run.data, run.base, run.table, path):
+                if isinstance(part, BadBatch):
+                    problems.note_damage(str(part.error.at(path)))
+                else:
+                    yield from _parsed(part, start, end, problems)
+
+
+def _parsed(columns: Columns, start: int, end: int, problems: Problems) -> Iterator[MetadataEntry]:
+    """Yields the records of columns with offsets in [`start`, `end`)."""
+    rows = np.diff(columns.first_row)
+    fields = zip(
+        columns.offsets.tolist(),
+        columns.timestamps.tolist(),
+        np.repeat(columns.batches.column(b.BASE_OFFSET), rows).tolist(),
+        np.repeat(columns.batches.column(b.LEADER_EPOCH), rows).tolist(),
+        np.repeat(columns.batches.flagged(CONTROL_MASK), rows).tolist(),
+        columns.spans[:, VALUE_START].tolist(),
+        columns.spans[:, VALUE_SIZE].tolist(),
+        strict=True,
+    )
+    data = columns.data
+    for row, (offset, timestamp, batch, epoch, is_control, at, size) in enumerate(fields):
+        if not start <= offset < end:
+            continue
+        value = bytes(data[at : at + size]) if size > 0 else b""
+        record: MetadataRecord | QuorumRecord
+        try:
+            if is_control:
+                number = int.from_bytes((columns.key(row) or b"")[2:4], "big", signed=True)
+                message = parse_quorum_message(number, value)
+                if message is None:
+                    continue
+                record = QuorumRecord(number, message)
+            else:
+                record = parse_metadata_record(value)
+                if record.unknown:
+                    problems.note_unknown(_line(columns, offset, record.unknown))
+        except CorruptError as error:
+            problems.note_damage(_line(columns, offset, error.what))
+            continue
+        yield MetadataEntry(offset, timestamp, batch, epoch, record)
+
+
+def _line(columns: Columns, offset: int, what: str) -> str:
+    return f"{printable(columns.file)}: offset {offset}: {what}"
