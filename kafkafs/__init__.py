@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         SegmentGone,
         StorageError,
         TopicExists,
+        UnknownGroup,
         UnknownPartition,
         UnknownTopic,
     )
@@ -56,6 +57,7 @@ __all__ = [
     "StorageError",
     "TopicExists",
     "Transaction",
+    "UnknownGroup",
     "UnknownPartition",
     "UnknownTopic",
     "WritableLogDirectories",

@@ -6,12 +6,12 @@ import threading
 import time
 from collections.abc import Mapping
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kafkafs.storage import (
     Clock,
     Engine,
-    SystemClock,
+    GroupsReader,
     TopicPartition,
     UnknownPartition,
     UnknownTopic,
@@ -27,11 +27,24 @@ from .streams.ranges import Ranges
 from .streams.sizes import Speeds
 from .streams.stream_index import StreamIndex
 from .vfs.contents import Contents
-from .vfs.inodes import Places
+from .vfs.inodes import Places, RecentPlaces
 
 if TYPE_CHECKING:
     from .node import FixedFile
     from .writes.changes import Changes
+
+# Number of group names, topics and partitions with an inode number at a time.
+_MOST_GROUP_PATHS: Final = 1 << 16
+
+
+class GroupPath(NamedTuple):
+    """What a node below `.kafkafs/groups` shows: a group, or a topic of it, or a partition of that;
+    or the group's status file."""
+
+    group: str
+    topic: str | None = None
+    partition: int | None = None
+    is_status: bool = False
 
 
 class Catalog:
@@ -61,6 +74,9 @@ class Catalog:
         #: The sizes of parts of streams, and how fast they are measured.
         self.stream_index = StreamIndex()
         self.speeds = Speeds()
+        #: The groups, and what each inode number in `.kafkafs/groups` shows.
+        self.groups = GroupsReader(engine)
+        self.group_paths: RecentPlaces[GroupPath] = RecentPlaces(_MOST_GROUP_PATHS)
         self.started_ns = time.time_ns()
         self._partitions: dict[TopicPartition, MountedPartition] = {}
         self._lock = threading.Lock()  # guards _partitions

@@ -73,6 +73,7 @@ from .errors import Refused as Refused
 from .errors import SegmentGone as SegmentGone
 from .errors import StorageError as StorageError
 from .errors import TopicExists as TopicExists
+from .errors import UnknownGroup as UnknownGroup
 from .errors import UnknownPartition as UnknownPartition
 from .errors import UnknownTopic as UnknownTopic
 from .errors import Unregistered as Unregistered
@@ -133,6 +134,11 @@ from .format.records.joined_columns import JoinedColumns as JoinedColumns
 from .format.records.record_columns import RecordColumns as RecordColumns
 from .format.records.record_columns import SimpleRecord as SimpleRecord
 from .format.records.record_columns import partitions_of as partitions_of
+from .groups.groups import DescribedGroup as DescribedGroup
+from .groups.groups import DescribedMember as DescribedMember
+from .groups.groups import GroupsImage as GroupsImage
+from .groups.groups import GroupsReader as GroupsReader
+from .groups.groups import PartitionOffset as PartitionOffset
 from .ingest.commit_file import STAGING_SUFFIX as STAGING_SUFFIX
 from .ingest.commit_file import IngestWrite as IngestWrite
 from .ingest.commit_file import StagedPart as StagedPart
@@ -212,6 +218,13 @@ from .operations.explain import Explain as Explain
 from .operations.explain import ExplainedLookup as ExplainedLookup
 from .operations.explain import explain as explain
 from .operations.first_pass import first_pass as first_pass
+from .operations.groups import GroupLags as GroupLags
+from .operations.groups import GroupMember as GroupMember
+from .operations.groups import GroupOffset as GroupOffset
+from .operations.groups import ListGroups as ListGroups
+from .operations.groups import ListMembers as ListMembers
+from .operations.groups import list_groups as list_groups
+from .operations.groups import list_members as list_members
 from .operations.import_batches import batches_of as batches_of
 from .operations.merge import Merge as Merge
 from .operations.merge import MergedPartition as MergedPartition

@@ -7,8 +7,7 @@
     ├── ConfigError          opening: a config whose name or value Kafka would refuse
     ├── UnknownTopic         looking up: no such topic in any of the directories
     ├── UnknownPartition     looking up: no such partition, or its directory was removed
-    ├── NoClusterMetadata    looking up: the directories have no log of the cluster's metadata
-    ├── MetadataUnavailable  looking up: the metadata on the disk do not reach back that far
+    ├── UnknownGroup         looking up: no group of that name is recorded
     ├── PartitionNotOpened   writing: a partition could not be opened, for example for damage
     ├── OffsetNotFound       looking up: no record is served at that offset
     ├── SegmentGone          reading: the file vanished, as live retention and cleaning cause
@@ -43,6 +42,8 @@ _RANGES_SHOWN: Final = 8
 # compares only the names that share the most pairs of adjacent letters with the misspelt one.
 _NAMES_COMPARED: Final = 1000
 _NAMES_SHOWN: Final = 3
+# Names listed where none is similar.
+_NAMES_LISTED: Final = 8
 #: Names longer than this are compared by their beginnings.
 _MAX_NAME_LENGTH: Final = 256
 
@@ -164,6 +165,27 @@ class MetadataUnavailable(StorageError):
         where = "" if self.offset is None else f" at offset {self.offset}"
         what = f"the state of the cluster{when}{where} is unknown"
         return f"{printable(self.path)}: {what}: {self.reach}"
+
+
+class UnknownGroup(StorageError):
+    """No group `group` is recorded in the log directories, whose groups are `there`. `coordinator`:
+    the partition of `__consumer_offsets` that would record it, if that is in none of them, else
+    ""."""
+
+    def __init__(self, group: str, there: Sequence[str] = (), coordinator: str = "") -> None:
+        super().__init__(group, there, coordinator)
+        self.group = group
+        self.there = there
+        self.coordinator = coordinator
+
+    def __str__(self) -> str:
+        if self.coordinator:
+            hint = f"; {self.coordinator}, which records it, is not in these directories"
+        elif not self.there:
+            hint = "; no groups are recorded in these directories"
+        else:
+            hint = did_you_mean(self.group, self.there) or f"; there are {first_of(self.there)}"
+        return printable(f"no group {self.group}{hint}")
 
 
 class PartitionNotOpened(StorageError):
@@ -454,6 +476,12 @@ def did_you_mean(name: str, names: Iterable[str]) -> str:
         return ""
     *others, last = similar
     return f"; did you mean {', '.join(others)}{' or ' if others else ''}{last}?"
+
+
+def first_of(names: Sequence[str]) -> str:
+    """Returns the first names, joined by commas, and how many more there are."""
+    more = len(names) - _NAMES_LISTED
+    return ", ".join(names[:_NAMES_LISTED]) + (f" and {more} more" if more > 0 else "")
 
 
 Error = TypeVar("Error", bound=BaseException)

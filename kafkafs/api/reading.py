@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import date
 from types import TracebackType
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from kafkafs.storage import Columns, Damage, Engine, Isolation, Log, Record, View
 
     from .compacted import Compacted
+    from .groups import GroupDescription, OnDamage
 
 #: Milliseconds since 1970, ISO 8601, a datetime or a date; UTC if there is no time zone.
 Time = int | str | date
@@ -82,6 +84,25 @@ class LogDirectories(_ForReading):
     def topic_id(self, topic: str) -> str:
         """Returns the topic id, 22 characters of URL-safe base64; "" if it is unknown."""
         return self._engine.topic_id(topic)
+
+    def groups(
+        self, *names: str, at: Time | None = None, on_damage: OnDamage | None = None
+    ) -> dict[str, GroupDescription]:
+        """Returns the consumer groups of these names, or all, with their members and how far they
+        have read each partition, now or `at` another time (as in `offset_for_time`).
+
+        They are read from `__consumer_offsets` and `__share_group_state` as a broker would read
+        them, except that nothing expires. Raises UnknownGroup, and CorruptError if records there
+        are damaged or unknown, or OSError if they or a partition cannot be read; with `on_damage`,
+        it is called with each of these errors, and everything else is returned.
+        """
+        from .groups import describe_groups
+
+        self._engine.close_removed_if_due()
+        if at is None:
+            return describe_groups(self._engine, names, on_damage)
+        with closing(self._engine.as_of(milliseconds(at))) as engine:
+            return describe_groups(engine, names, on_damage)
 
     @property
     def problems(self) -> list[str]:

@@ -31,6 +31,7 @@ VERBS: Final = {
     "stat": "stat",
     "explain": "explain",
     "dump": "dump",
+    "groups": "groups",
     "topic": "topic",
     "append": "append",
     "expire": "expire",

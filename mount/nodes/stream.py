@@ -107,13 +107,18 @@ STREAM_NAMES: Final = {
 }
 
 
-def stream_file(catalog: Catalog, partition: MountedPartition, member: Member) -> StreamFile:
-    """Returns the stream of what the partition serves now."""
+def stream_file(
+    catalog: Catalog, partition: MountedPartition, member: Member, start: int = 0
+) -> StreamFile:
+    """Returns the stream of what the partition serves now, from the offset `start` on."""
     seen = partition.seen()
+    bound = partition.bound(seen.view)
+    if start > seen.view.start_offset:
+        seen = replace(seen, view=replace(seen.view, start_offset=min(start, bound), _pinned=[]))
     # The key determines the bytes: every removal or replacement counts as a loss. Damage after the
     # last batch changes none, but ends the reading of them.
     is_torn = seen.view.tail is not None
-    key = (partition, member, seen.losses, partition.bound(seen.view), is_torn)
+    key = (partition, member, seen.losses, seen.view.start_offset, bound, is_torn)
 
     def make(inode: int, reported: Reported) -> StreamFile:
         return StreamFile(catalog, partition, member, seen, reported, inode)

@@ -22,7 +22,7 @@ from ..node import (
 )
 from ..vfs import render
 from ..vfs.errnos import NoSuchName, NotPermitted, Stale
-from ..vfs.inodes import ROOT, InodeKind, pack
+from ..vfs.inodes import GROUPS_NUMBER, ROOT, InodeKind, pack
 from .deleted import DeletedDirectory, is_deleted_number
 from .small_files import ComputedFile, ControlFile, RecentLogFile
 from .topic import CONFIG_FILE, TopicDirectory
@@ -33,6 +33,7 @@ METRICS = "metrics"
 LOG = "log"
 CONTROL = "control"
 DELETED = "deleted"
+GROUPS = "groups"
 
 
 class Top(IntEnum):
@@ -46,6 +47,7 @@ class Top(IntEnum):
     LOG = 6
     CONTROL = 7
     DELETED = 8
+    GROUPS = GROUPS_NUMBER
 
 
 # The names in `.kafkafs`, in listing order.
@@ -53,6 +55,7 @@ _NAMES: Final = {
     STATUS: Top.STATUS,
     CONFIG_FILE: Top.CONFIG_FILE,
     METRICS: Top.METRICS,
+    GROUPS: Top.GROUPS,
     LOG: Top.LOG,
     CONTROL: Top.CONTROL,
     DELETED: Top.DELETED,
@@ -130,6 +133,12 @@ class AboutDirectory(DirectoryNode):
             from ..documents.exposition import exposition
 
             return self._computed(Top.METRICS, lambda: exposition(catalog))
+        if name == GROUPS:
+            from .groups import GroupsDirectory
+
+            inode = pack(InodeKind.TOP, 0, Top.GROUPS)
+            return GroupsDirectory(catalog, inode, self.inode)
+
         if name == LOG:
             return RecentLogFile(pack(InodeKind.TOP, 0, Top.LOG), catalog.recent_log)
         if name == CONTROL and catalog.changes is not None:

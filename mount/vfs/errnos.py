@@ -193,6 +193,7 @@ ERRNOS: Final[dict[type[Exception], int]] = {
     errors.ConfigError: errno.EINVAL,
     errors.UnknownTopic: errno.ENOENT,
     errors.UnknownPartition: errno.ENOENT,
+    errors.UnknownGroup: errno.ENOENT,
     errors.NoClusterMetadata: errno.ENOENT,
     errors.MetadataUnavailable: errno.ENODATA,
     errors.PartitionNotOpened: errno.EIO,

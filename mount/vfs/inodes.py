@@ -43,6 +43,9 @@ PlaceT = TypeVar("PlaceT", bound=Hashable)
 
 #: The kernel's inode number for the root of a mount.
 ROOT: Final = 1
+#: Of InodeKind.TOP: the number of `.kafkafs/groups`, and the place of what is in it.
+GROUPS_NUMBER: Final = 20
+GROUPS_PLACE: Final = 2
 
 
 class InodeKind(IntEnum):

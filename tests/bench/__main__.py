@@ -17,6 +17,7 @@ from tests.bench import (
     compacting,
     data,
     decoding,
+    groups,
     lookups,
     machine,
     opening,
@@ -68,6 +69,7 @@ ROWS: dict[int, Sequence[Callable[[Plan], Outcomes]]] = {
     33: [scanning.against_kafka],
     34: [sinking.against_kafka],
     35: [spreading.compaction, spreading.planning],
+    36: [groups.commits],
 }
 
 
@@ -93,6 +95,7 @@ def main() -> int:
         spread=options.spread,
         planned=options.planned,
         removed=options.removed,
+        commits=options.commits,
     )
     # PySpark would start its workers with whatever `python3` the PATH has.
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
@@ -170,6 +173,7 @@ def _parser() -> argparse.ArgumentParser:
         ("spread", "records to compact with Spark (row 35)"),
         ("planned", "GiB in each partition whose compaction is planned (row 35)"),
         ("removed", "names in one rm (row 21)"),
+        ("commits", "offsets committed (row 36)"),
     ):
         default = getattr(plan, name)
         add(f"--{name}", type=int, default=default, metavar="N", help=f"{text} ({default:,})")

@@ -13,7 +13,7 @@ class Plan:
     read opens; `gibibytes` of the sparse log in which `lookups` records are looked up; `appended`
     records in one run of appends; `compacted` records with `keys` different keys to compact;
     `mapped` keys in the offset map; `spread` records to compact with Spark; `planned` GiB in each
-    partition whose compaction is planned; `removed` names in one `rm`."""
+    partition whose compaction is planned; `removed` names in one `rm`; `commits` of offsets."""
 
     records: int = 8_000_000
     repetitions: int = 5
@@ -31,3 +31,4 @@ class Plan:
     spread: int = 8_000_000
     planned: int = 1024
     removed: int = 10_000
+    commits: int = 1_000_000

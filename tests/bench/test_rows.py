@@ -34,6 +34,7 @@ TINY = {
     "spread": 90_000,
     "planned": 20,
     "removed": 20,
+    "commits": 2000,
 }
 
 

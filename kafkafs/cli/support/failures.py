@@ -54,6 +54,7 @@ ENDINGS: Final[dict[type[errors.StorageError], tuple[type[Failure], str]]] = {
     errors.ConfigError: (WrongUsage, ""),
     errors.UnknownTopic: (Failure, "`kafkafs topic list` lists the existing topics"),
     errors.UnknownPartition: (Failure, ""),
+    errors.UnknownGroup: (Failure, ""),
     errors.PartitionNotOpened: (Failure, "`kafkafs verify` lists all damage"),
     errors.OffsetNotFound: (Failure, ""),
     errors.SegmentGone: (Failure, "retention or the log cleaner deleted it; run the command again"),

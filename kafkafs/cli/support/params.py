@@ -99,6 +99,16 @@ def topics_argument(*, required: bool) -> Callable[[Function], Function]:
     )
 
 
+def groups_argument(function: Function) -> Function:
+    """Adds `groups`: any number of names."""
+    return click.argument(
+        "groups",
+        nargs=-1,
+        metavar="[GROUP]...",
+        shell_complete=complete_group,
+    )(function)
+
+
 def configs_option(function: Function) -> Function:
     """Adds `configs`: pairs of name and value. The engine checks whether the config exists."""
     return _configs_option("-c", "--config")(function)
@@ -303,6 +313,16 @@ def complete_partition(
 
     log_dirs = ctx.params.get("log_dirs")
     return partitions_from(log_dirs, incomplete) if log_dirs else []
+
+
+def complete_group(
+    ctx: click.Context, _parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Completes a group of the log directories given earlier."""
+    from .path_completion import groups_from
+
+    log_dirs = ctx.params.get("log_dirs")
+    return groups_from(log_dirs, incomplete) if log_dirs else []
 
 
 def complete_config(incomplete: str, topic: bool = False) -> list[CompletionItem]:

@@ -56,6 +56,17 @@ def partitions_from(log_dirs: tuple[str, ...], incomplete: str) -> list[Completi
     return [_item(path) for path in fitting[:_MAX_ITEMS]]
 
 
+def groups_from(log_dirs: tuple[str, ...], incomplete: str) -> list[CompletionItem]:
+    """Returns the groups whose names begin with `incomplete`; none on errors."""
+    from kafkafs.storage import GroupsReader
+
+    try:
+        names = GroupsReader(open_engine(log_dirs)).image().groups
+    except (StorageError, OSError):
+        return []
+    return [_item(name) for name in names if name.startswith(incomplete)][:_MAX_ITEMS]
+
+
 def _topics(log_dirs: tuple[str, ...]) -> Mapping[str, list[int]]:
     try:
         return open_engine(log_dirs).topics()

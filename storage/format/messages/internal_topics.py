@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, Protocol
@@ -16,13 +15,13 @@ from typing import Final, Protocol
 from ...errors import CorruptError
 from ..records.batch import Bytes, Int32s
 from ..records.columns import Columns
+from .coordinator_records import CoordinatorRecords, open_members
 from .fields import Fields
 from .message import Message, Schema, parse_schemas, to_json
 from .metadata import FRAME_VERSION
 from .schemas import group_coordinator, metadata, share_coordinator, transaction_coordinator
 from .tables import DELETED, MessageTables
 
-_TYPE_BYTES: Final = 2
 # Takes offset, key and value of a record, and returns the printed key and payload.
 _Decode = Callable[[int, bytes | None, bytes | None], tuple[str | None, str | None]]
 
@@ -72,7 +71,7 @@ def offsets_decoder() -> MessageDecoder:
     by_name = {schema.name: schema for schema in schemas}
     # Its members are decoded, too.
     whole = [schema for schema in schemas if schema.name != "GroupMetadataValue"]
-    decode = _coordinator(schemas, partial(_open_members, by_name))
+    decode = _coordinator(schemas, partial(open_members, by_name))
     return MessageDecoder(_coordinator_tables(whole), decode)
 
 
@@ -139,20 +138,13 @@ def _coordinator_tables(schemas: Sequence[Schema]) -> MessageTables:
     def value_text(schema: Schema, version: int) -> str:
         return f'{{"version":"{version}","data":'
 
-    keys, values = _keys_and_values(schemas)
+    records = CoordinatorRecords(schemas)
     return MessageTables(
-        keys.values(),
-        values.values(),
+        records.keys.values(),
+        records.values.values(),
         lambda schema: f'{{"type":"{schema.number}","data":',
         value_text,
     )
-
-
-def _keys_and_values(schemas: Sequence[Schema]) -> tuple[dict[int, Schema], dict[int, Schema]]:
-    """Returns the schemas of keys and of values by their number."""
-    keys = {schema.number: schema for schema in schemas if schema.name.endswith("Key")}
-    values = {schema.number: schema for schema in schemas if schema.name.endswith("Value")}
-    return keys, values
 
 
 def _coordinator(
@@ -160,11 +152,10 @@ def _coordinator(
 ) -> _Decode:
     """Returns the decoder of a coordinator's topic, whose keys start with their type and values
     with their version (`CoordinatorRecordSerde`). `finish` modifies a value's message in place."""
-    keys, values = _keys_and_values(schemas)
+    records = CoordinatorRecords(schemas)
 
     def value_text(number: int, value: bytes) -> str:
-        version = Fields(value).int16()
-        data = values[number].read(memoryview(value)[_TYPE_BYTES:], version)
+        version, data = records.read_value(number, value)
         if finish is not None:
             finish(data)
         return to_json({"version": str(version), "data": data})
@@ -173,34 +164,14 @@ def _coordinator(
         offset: int, key: bytes | None, value: bytes | None
     ) -> tuple[str | None, str | None]:
         try:
-            if key is None:
-                raise CorruptError("the record has no key")
-            number = Fields(key).int16()
-            if number not in keys:
+            number = records.number(key)
+            if number not in records.keys:
                 return f"Unknown record type {number} at offset {offset}, skipping.", None
-            data = keys[number].read(memoryview(key)[_TYPE_BYTES:], 0)
+            assert key is not None
+            data = records.read_key(number, key)
             payload = DELETED if value is None else value_text(number, value)
             return to_json({"type": str(number), "data": data}), payload
         except CorruptError as error:
             return f"Error at offset {offset}, skipping. {error.what}", None
 
     return decode
-
-
-def _open_members(schemas: Mapping[str, Schema], message: Message) -> None:
-    """Decodes the subscriptions and assignments of a classic consumer group's members in place,
-    where they are valid."""
-    if message.get("protocolType") != "consumer":
-        return
-    for member in message["members"]:
-        for field, name in _MEMBERS_OWN.items():
-            with suppress(CorruptError):  # leaves the bytes as they are
-                data, schema = member[field], schemas[name]
-                version = min(Fields(data).int16(), schema.versions[1])
-                member[field] = schema.read(data[_TYPE_BYTES:], version)
-
-
-_MEMBERS_OWN: Final = {
-    "subscription": "ConsumerProtocolSubscription",
-    "assignment": "ConsumerProtocolAssignment",
-}

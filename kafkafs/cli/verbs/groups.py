@@ -1,0 +1,138 @@
+"""`kafkafs groups`: shows how far consumer groups have read, and their members."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from ..support import output
+from ..support.params import (
+    as_of_option,
+    configs_option,
+    groups_argument,
+    json_option,
+    log_dirs_argument,
+)
+from ..support.verb import Verb
+from ..support.words import Config
+
+if TYPE_CHECKING:
+    from kafkafs.storage import GroupMember, GroupOffset, Row
+
+_HEADS: Final = ("GROUP", "TYPE", "STATE", "TOPIC", "PARTITION", "OFFSET", "LOG START", "LOG END")
+_MEMBER_HEADS: Final = ("GROUP", "STATE", "MEMBER", "INSTANCE", "CLIENT", "HOST", "RACK")
+# Milliseconds of each unit, the largest first.
+_UNITS: Final = (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000))
+
+
+@click.command(
+    cls=Verb,
+    short_help="Show how far consumer groups have read, and how far behind they are.",
+    examples=[
+        ("kafkafs groups /data", "show all groups like `kafka-consumer-groups --describe`"),
+        ("kafkafs groups --at 2026-09-03T12:00 /data billing", "show how far one had read at noon"),
+        ("kafkafs groups --members /data billing", "show its members and their partitions"),
+        (
+            "kafkafs groups --json /data | jq 'select(.problem != null)'",
+            "find committed offsets that no longer exist",
+        ),
+    ],
+)
+@log_dirs_argument
+@groups_argument
+@click.option("--members", is_flag=True, help="Show the members and what they are assigned.")
+@as_of_option
+@configs_option
+@json_option("one JSON object per row, one per line; times are in ms since 1970")
+def command(
+    log_dirs: tuple[str, ...],
+    groups: tuple[str, ...],
+    members: bool,
+    at: int | None,
+    configs: tuple[Config, ...],
+    as_json: bool,
+) -> int:
+    """Show for each GROUP, or for all, how far it has read each partition: the committed offset,
+    start and end of the log, the lag in records, the age of the oldest record that it has not read,
+    when it committed, and why it cannot continue there: the offset was deleted or is beyond the
+    end, or the topic was deleted or recreated. All kinds of groups are shown: classic, consumer,
+    share and streams groups.
+
+    They are read from __consumer_offsets and __share_group_state as a broker would read them,
+    except that nothing expires. Damaged and unknown records there are reported on stderr, with exit
+    code 1.
+    """
+    from kafkafs.storage import ListGroups, ListMembers, list_groups, list_members
+
+    from ..support.driver import perform
+
+    if members:
+        found_members: list[GroupMember] = []
+        code = perform(
+            log_dirs, configs, ListMembers(groups), list_members, found_members.append, at=at
+        )
+        _show(found_members, _member_rows(found_members), as_json)
+        return code
+    found: list[GroupOffset] = []
+    code = perform(log_dirs, configs, ListGroups(groups), list_groups, found.append, at=at)
+    _show(found, _rows(found), as_json, right=range(4, 10))
+    return code
+
+
+def _show(
+    found: Sequence[Row], rows: Iterator[tuple[str, ...]], as_json: bool, right: Iterable[int] = ()
+) -> None:
+    if as_json:
+        output.json_rows(found)
+    elif found:
+        output.table(rows, right)
+
+
+def _rows(found: Iterable[GroupOffset]) -> Iterator[tuple[str, ...]]:
+    yield (*_HEADS, "LAG", "BEHIND", "COMMITTED", "PROBLEM")
+    for each in found:
+        yield (
+            output.shown(each.group.name),
+            each.group.type,
+            each.group.state,
+            "-" if each.topic is None else output.shown(each.topic),
+            *map(
+                _number,
+                (
+                    *(each.partition, each.offset, each.log_start_offset, each.log_end_offset),
+                    each.lag,
+                ),
+            ),
+            "-" if each.lag_ms is None else duration_text(each.lag_ms),
+            "-" if each.commit_timestamp is None else output.time_text(each.commit_timestamp),
+            each.problem or "-",
+        )
+
+
+def _number(value: int | None) -> str:
+    return "-" if value is None else str(value)
+
+
+def _member_rows(found: Iterable[GroupMember]) -> Iterator[tuple[str, ...]]:
+    yield (*_MEMBER_HEADS, "ASSIGNOR", "ASSIGNMENT")
+    for each in found:
+        member = each.member
+        texts = (
+            *(each.group.name, each.group.state, member.member_id, member.instance_id),
+            *(member.client_id, member.host, member.rack, member.assignor),
+            ",".join(member.assignment),
+        )
+        yield tuple(output.shown(text) if text else "-" for text in texts)
+
+
+def duration_text(milliseconds: int) -> str:
+    """Formats a duration with its two largest units, as in `3d 4h`."""
+    if milliseconds < 0:
+        return f"-{duration_text(-milliseconds)}"
+    for (unit, size), (small, small_size) in pairwise(_UNITS):
+        if milliseconds >= size:
+            return f"{milliseconds // size}{unit} {milliseconds % size // small_size}{small}"
+    return f"{milliseconds / 1000:.3g}s"

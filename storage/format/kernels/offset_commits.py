@@ -1,0 +1,425 @@
+"""Reads offset commits, the records of `__consumer_offsets` with keys of type 0 or 1, into a table
+with a row for each group, topic and partition.
+
+The table and that of the groups are found through hash tables of `slots`, whose number is a power
+of two. A slot is 0 if it is empty, else the row plus 1 in its low 32 bits, and above them the high
+bits of the hash. Both tables begin with the same columns: 0 start and 1 size of the key in
+``arena``, 2 its hash. A key is the record's without its type, up to the partition; that of a group
+is its name. The further columns of the table are those below; the only one of the groups is the
+offset of the last record with a value.
+
+Bounds: the caller leaves space for every row of a call in all arrays, which is checked on entry.
+Spans are checked against ``data`` before a byte of them is read.
+"""
+
+from __future__ import annotations
+
+import cython
+
+from ._primitives import copy, int32, int64
+from ._protocol import int16, read_length, unsigned_varint
+from ._siphash import siphash_128
+from ._text import utf8_length
+
+# Columns of the table.
+GROUP = 3
+OFFSET = 4
+LEADER_EPOCH = 5
+METADATA_START = 6
+METADATA_SIZE = 7
+COMMIT_TIMESTAMP = 8
+EXPIRE_TIMESTAMP = 9
+TOPIC_ID_HIGH = 10
+TOPIC_ID_LOW = 11
+# The offset of the record that committed; -1 if nothing is committed.
+RECORD = 12
+COLUMNS = 13
+# Columns of the groups.
+LAST_RECORD = 3
+GROUP_COLUMNS = 4
+# Kinds of rows: of another type, and malformed. Both are left to the caller.
+OTHER = 1
+MALFORMED = 2
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def _is_utf8(
+    data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t, size: cython.Py_ssize_t
+) -> cython.bint:
+    end: cython.Py_ssize_t = at + size
+    length: cython.int
+    while at < end:
+        if data[at] < 128:
+            at += 1
+            continue
+        length = utf8_length(data, at, end)
+        if length == 0:
+            return False
+        at += length
+    return True
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def _hash(
+    data: cython.const[cython.uchar][::1],
+    at: cython.Py_ssize_t,
+    size: cython.Py_ssize_t,
+    key_low: cython.ulonglong,
+    key_high: cython.ulonglong,
+) -> cython.longlong:
+    """Returns 63 bits of the SipHash of bytes."""
+    low: cython.ulonglong
+    _high: cython.ulonglong
+    low, _high = siphash_128(data, at, size, key_low, key_high)
+    return cython.cast(cython.longlong, low >> 1)
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def _row_in(slot: cython.longlong) -> cython.Py_ssize_t:
+    """Returns the row in a slot that is not empty."""
+    return slot - ((slot >> 32) << 32) - 1
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def _slot(
+    slots: cython.longlong[::1],
+    table: cython.longlong[:, ::1],
+    arena: cython.uchar[::1],
+    data: cython.const[cython.uchar][::1],
+    at: cython.Py_ssize_t,
+    size: cython.Py_ssize_t,
+    hash_: cython.longlong,
+) -> cython.Py_ssize_t:
+    """Returns the slot of the key ``data[at : at + size]``, or the empty one where it belongs."""
+    mask: cython.longlong = slots.shape[0] - 1
+    slot: cython.Py_ssize_t = hash_ & mask
+    row: cython.Py_ssize_t
+    i: cython.Py_ssize_t
+    start: cython.Py_ssize_t
+    while slots[slot] != 0:
+        if slots[slot] >> 32 == hash_ >> 32:
+            row = _row_in(slots[slot])
+            if table[row, 1] == size and table[row, 2] == hash_:
+                start = table[row, 0]
+                i = 0
+                while i < size and arena[start + i] == data[at + i]:
+                    i += 1
+                if i == size:
+                    break
+        slot = (slot + 1) & mask
+    return slot
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def _after_key(
+    data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t, end: cython.Py_ssize_t
+) -> cython.Py_ssize_t:
+    """Returns the position after group, topic and partition, -1 if they are malformed. Whether the
+    names are UTF-8 is not checked."""
+    _: cython.int
+    size: cython.longlong
+    for _ in range(2):
+        size, at = read_length(data, at, end, 2)
+        if at < 0 or size < 0:
+            return -1
+        at += size
+    return at + 4 if end - at >= 4 else -1
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def _names_are_utf8(data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t) -> cython.bint:
+    """Returns whether group and topic of a key are UTF-8."""
+    size: cython.Py_ssize_t = int16(data, at)
+    if not _is_utf8(data, at + 2, size):
+        return False
+    at += 2 + size
+    size = int16(data, at)
+    return _is_utf8(data, at + 2, size)
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+@cython.returns((cython.Py_ssize_t, cython.Py_ssize_t))
+def _topic_id(data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t, end: cython.Py_ssize_t):
+    """Returns the position of the topic id among the tagged fields at ``at``, -1 if there is none,
+    and the position after the fields, -1 if they are malformed."""
+    found: cython.Py_ssize_t = -1
+    count: cython.longlong
+    tag: cython.longlong
+    size: cython.longlong
+    count, at = unsigned_varint(data, at, end)
+    while at >= 0 and count > 0:
+        tag, at = unsigned_varint(data, at, end)
+        if at < 0:
+            return -1, -1
+        size, at = unsigned_varint(data, at, end)
+        if at < 0 or size > end - at or (tag == 0 and size < 16):
+            return -1, -1
+        if tag == 0:
+            found = at
+        at += size
+        count -= 1
+    return found, at
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def _read_value(
+    data: cython.const[cython.uchar][::1],
+    at: cython.Py_ssize_t,
+    end: cython.Py_ssize_t,
+    most: cython.int,
+    value: cython.longlong[::1],
+) -> cython.bint:
+    """Reads a value of a version from 0 to ``most`` into the columns of the table from OFFSET to
+    TOPIC_ID_LOW; the metadata's start is that in ``data``. Returns False if it is malformed."""
+    version: cython.longlong
+    size: cython.longlong
+    found: cython.Py_ssize_t = -1
+    if end - at < 10:
+        return False
+    version = int16(data, at)
+    if version < 0 or version > most:
+        return False
+    value[4] = int64(data, at + 2)
+    at += 10
+    value[5] = -1
+    if version >= 3:
+        if end - at < 4:
+            return False
+        value[5] = int32(data, at)
+        at += 4
+    size, at = read_length(data, at, end, 0 if version >= 4 else 2)
+    if at < 0 or size < 0 or not _is_utf8(data, at, size):
+        return False
+    value[6] = at
+    value[7] = size
+    at += size
+    if end - at < 8:
+        return False
+    value[8] = int64(data, at)
+    at += 8
+    value[9] = -1
+    if version == 1:
+        if end - at < 8:
+            return False
+        value[9] = int64(data, at)
+    value[10] = 0
+    value[11] = 0
+    if version >= 4:
+        found, at = _topic_id(data, at, end)
+        if at < 0:
+            return False
+        if found >= 0:
+            value[10] = int64(data, found)
+            value[11] = int64(data, found + 8)
+    return True
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+@cython.returns((cython.Py_ssize_t, cython.Py_ssize_t))
+def _put_value(
+    table: cython.longlong[:, ::1],
+    row: cython.Py_ssize_t,
+    value: cython.longlong[::1],
+    record: cython.longlong,
+    data: cython.const[cython.uchar][::1],
+    arena: cython.uchar[::1],
+    used: cython.Py_ssize_t,
+):
+    """Puts a value into a row of the table, and its metadata into the place of the former metadata
+    if that is large enough, else after the ``used`` bytes. Returns the row and the bytes used."""
+    i: cython.int
+    start: cython.Py_ssize_t = table[row, 6]
+    if value[7] > table[row, 7]:
+        start = used
+        used += value[7]
+    copy(arena, start, data, value[6], value[7])
+    for i in range(4, 12):
+        table[row, i] = value[i]
+    table[row, 6] = start
+    table[row, 12] = record
+    return row, used
+
+
+def replay(
+    data: cython.const[cython.uchar][::1],
+    spans: cython.const[cython.int][:, ::1],
+    offsets: cython.const[cython.longlong][::1],
+    counts: cython.const[cython.uchar][::1],
+    key_low: cython.ulonglong,
+    key_high: cython.ulonglong,
+    slots: cython.longlong[::1],
+    table: cython.longlong[:, ::1],
+    arena: cython.uchar[::1],
+    group_slots: cython.longlong[::1],
+    groups: cython.longlong[:, ::1],
+    used: cython.longlong[::1],
+    value: cython.longlong[::1],
+    left: cython.uchar[::1],
+) -> int:
+    """Replays records in the order of their offsets.
+
+    A value replaces what the key had, a null value removes it. Rows whose ``counts`` is 0 commit
+    nothing, because their transaction is open or was aborted; but their groups exist. ``used``:
+    the rows of ``table``, the bytes of ``arena`` and the rows of ``groups`` in use, which are
+    updated. ``value``: COLUMNS words of working space. ``left``: receives OTHER or MALFORMED for
+    each row that is left to the caller, else 0. Returns the number of these rows.
+    """
+    rows: cython.Py_ssize_t = spans.shape[0]
+    row: cython.Py_ssize_t
+    at: cython.Py_ssize_t
+    end: cython.Py_ssize_t
+    start: cython.Py_ssize_t
+    slot: cython.Py_ssize_t
+    number: cython.Py_ssize_t
+    group: cython.Py_ssize_t
+    kind: cython.longlong
+    hash_: cython.longlong
+    is_new: cython.bint
+    count: cython.Py_ssize_t = 0
+    needed: cython.Py_ssize_t = 0
+    if spans.shape[1] < 4:
+        raise ValueError("spans have a column of values' sizes")
+    for row in range(rows):
+        needed += max(spans[row, 1], 0) + max(spans[row, 3], 0)
+    if (
+        offsets.shape[0] < rows
+        or counts.shape[0] < rows
+        or left.shape[0] < rows
+        or used.shape[0] < 3
+        or used[0] < 0
+        or used[1] < 0
+        or used[2] < 0
+        or value.shape[0] < 13
+        or table.shape[1] != 13
+        or groups.shape[1] != 4
+        or table.shape[0] - used[0] < rows
+        or arena.shape[0] - used[1] < needed
+        or groups.shape[0] - used[2] < rows
+        or slots.shape[0] <= used[0] + rows
+        or group_slots.shape[0] <= used[2] + rows
+        or slots.shape[0] & (slots.shape[0] - 1)
+        or group_slots.shape[0] & (group_slots.shape[0] - 1)
+        or table.shape[0] > 2147483647
+        or groups.shape[0] > 2147483647
+    ):
+        raise ValueError("there is no space for all rows")
+    with cython.nogil:
+        for row in range(rows):
+            left[row] = 0
+            start = spans[row, 0]
+            end = start + spans[row, 1]
+            if start < 0 or spans[row, 1] < 2 or end > data.shape[0]:
+                left[row] = 2
+                count += 1
+                continue
+            kind = int16(data, start)
+            if kind != 0 and kind != 1:
+                left[row] = 1
+                count += 1
+                continue
+            start += 2
+            end = _after_key(data, start, end)
+            if end < 0:
+                left[row] = 2
+                count += 1
+                continue
+            hash_ = _hash(data, start, end - start, key_low, key_high)
+            slot = _slot(slots, table, arena, data, start, end - start, hash_)
+            is_new = slots[slot] == 0
+            if spans[row, 3] < 0:
+                if not is_new:
+                    table[_row_in(slots[slot]), 12] = -1
+                elif not _names_are_utf8(data, start):
+                    left[row] = 2
+                    count += 1
+                continue
+            at = spans[row, 2]
+            if (
+                at < 0
+                or spans[row, 3] > data.shape[0] - at
+                or not _read_value(data, at, at + spans[row, 3], 4 if kind == 1 else 0, value)
+                or (is_new and not _names_are_utf8(data, start))
+            ):
+                left[row] = 2
+                count += 1
+                continue
+            if is_new:
+                number = used[0]
+                used[0] += 1
+                table[number, 0] = used[1]
+                table[number, 1] = end - start
+                table[number, 2] = hash_
+                table[number, 6] = 0
+                table[number, 7] = 0
+                table[number, 12] = -1
+                copy(arena, used[1], data, start, end - start)
+                slots[slot] = ((hash_ >> 32) << 32) | (number + 1)
+                at = used[1] + 2
+                used[1] += end - start
+                end = int16(data, start)  # the size of the group's name
+                hash_ = _hash(data, start + 2, end, key_low, key_high)
+                slot = _slot(group_slots, groups, arena, data, start + 2, end, hash_)
+                if group_slots[slot] == 0:
+                    groups[used[2], 0] = at
+                    groups[used[2], 1] = end
+                    groups[used[2], 2] = hash_
+                    used[2] += 1
+                    group_slots[slot] = ((hash_ >> 32) << 32) | used[2]
+                table[number, 3] = _row_in(group_slots[slot])
+            else:
+                number = _row_in(slots[slot])
+            group = table[number, 3]
+            groups[group, 3] = offsets[row]
+            if counts[row]:
+                number, used[1] = _put_value(
+                    table, number, value, offsets[row], data, arena, used[1]
+                )
+    return count
+
+
+def fill_slots(
+    slots: cython.longlong[::1], table: cython.longlong[:, ::1], rows: cython.Py_ssize_t
+) -> None:
+    """Puts the first ``rows`` of a table into empty slots."""
+    row: cython.Py_ssize_t
+    slot: cython.Py_ssize_t
+    mask: cython.longlong = slots.shape[0] - 1
+    if (
+        rows < 0
+        or rows > table.shape[0]
+        or table.shape[1] < 3
+        or slots.shape[0] <= rows
+        or slots.shape[0] & (slots.shape[0] - 1)
+    ):
+        raise ValueError("there is no space for all rows")
+    with cython.nogil:
+        for row in range(rows):
+            slot = table[row, 2] & mask
+            while slots[slot] != 0:
+                slot = (slot + 1) & mask
+            slots[slot] = ((table[row, 2] >> 32) << 32) | (row + 1)

@@ -1,0 +1,96 @@
+"""Records of a coordinator's topic: keys that start with their type, values with their version
+(Kafka's CoordinatorRecordSerde)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+
+from ...errors import CorruptError
+from .fields import Fields
+from .message import Message, Schema, parse_schemas
+from .schemas import group_coordinator, share_coordinator
+
+_TYPE_BYTES: Final = 2
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinatorRecord:
+    """A record's type `number`, its key, and its value, None for a tombstone."""
+
+    number: int
+    key: Message
+    value: Message | None
+
+
+class CoordinatorRecords:
+    """Reads the records that a coordinator's schemas describe. `keys`, `values`: the schemas by
+    type number; `by_name`: all schemas."""
+
+    def __init__(self, schemas: Sequence[Schema]) -> None:
+        self.by_name = {each.name: each for each in schemas}
+        self.keys = {each.number: each for each in schemas if each.name.endswith("Key")}
+        self.values = {each.number: each for each in schemas if each.name.endswith("Value")}
+
+    def number(self, key: bytes | None) -> int:
+        """Returns the type of a record. Raises CorruptError if it has no key, or a truncated
+        one."""
+        if key is None:
+            raise CorruptError("the record has no key")
+        return Fields(key).int16()
+
+    def read(self, key: bytes | None, value: bytes | None) -> CoordinatorRecord:
+        """Reads a record. Raises CorruptError if it is malformed or of an unknown type."""
+        number = self.number(key)
+        if number not in self.keys:
+            raise CorruptError(f"unknown record type {number}")
+        assert key is not None
+        message = self.read_key(number, key)
+        return CoordinatorRecord(
+            number, message, None if value is None else self.read_value(number, value)[1]
+        )
+
+    def read_key(self, number: int, key: bytes) -> Message:
+        """Reads the key of a record of a known type. Raises CorruptError if it is malformed."""
+        return self.keys[number].read(memoryview(key)[_TYPE_BYTES:], 0)
+
+    def read_value(self, number: int, value: bytes) -> tuple[int, Message]:
+        """Reads the value of a record of a known type; returns its version, too. Raises
+        CorruptError if it is malformed."""
+        version = Fields(value).int16()
+        return version, self.values[number].read(memoryview(value)[_TYPE_BYTES:], version)
+
+
+@lru_cache(maxsize=1)
+def group_coordinator_records() -> CoordinatorRecords:
+    """Returns the reader of `__consumer_offsets`."""
+    return CoordinatorRecords(parse_schemas(group_coordinator.SCHEMAS))
+
+
+@lru_cache(maxsize=1)
+def share_coordinator_records() -> CoordinatorRecords:
+    """Returns the reader of `__share_group_state`."""
+    return CoordinatorRecords(parse_schemas(share_coordinator.SCHEMAS))
+
+
+def open_members(schemas: Mapping[str, Schema], message: Message) -> None:
+    """Decodes the subscriptions and assignments of a classic consumer group's members in place,
+    where they are valid. `message` is a GroupMetadataValue, `schemas` are those of the consumer
+    protocol by name."""
+    if message.get("protocolType") != "consumer":
+        return
+    for member in message["members"]:
+        for field, name in _MEMBERS_OWN.items():
+            with suppress(CorruptError):  # leaves the bytes as they are
+                data, schema = member[field], schemas[name]
+                version = min(Fields(data).int16(), schema.versions[1])
+                member[field] = schema.read(data[_TYPE_BYTES:], version)
+
+
+_MEMBERS_OWN: Final = {
+    "subscription": "ConsumerProtocolSubscription",
+    "assignment": "ConsumerProtocolAssignment",
+}

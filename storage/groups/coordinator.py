@@ -1,0 +1,336 @@
+"""Replays the records of a group coordinator that describe groups and members, like Kafka's
+GroupMetadataManager. Committed offsets are in `offset_table.py`.
+
+A broker that loads the records knows no more than they say: a classic group is Empty or Stable,
+since its rebalances are not recorded, and members have the assignment that they last acknowledged.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final, Protocol
+
+from ..format.messages.coordinator_records import CoordinatorRecord, open_members
+from ..format.messages.message import Message, Schema
+
+# The first of group.consumer.assignors, which a broker uses if no member asks for another one.
+_DEFAULT_ASSIGNOR: Final = "uniform"
+# ModernGroup's epoch of a target assignment that was never made.
+_NO_EPOCH: Final = -1
+# The state of a member that has reached its target assignment (MemberState.STABLE).
+_MEMBER_STABLE: Final = 0
+_TASKS: Final = ("activeTasks", "standbyTasks", "warmupTasks")
+
+
+class GroupType(StrEnum):
+    """Kafka's group types: CLASSIC is the protocol of JoinGroup, the others are KIP-848, KIP-932
+    and KIP-1071."""
+
+    CLASSIC = "Classic"
+    CONSUMER = "Consumer"
+    SHARE = "Share"
+    STREAMS = "Streams"
+
+
+class GroupState(StrEnum):
+    """The states of a group that its records tell apart."""
+
+    EMPTY = "Empty"
+    STABLE = "Stable"
+    ASSIGNING = "Assigning"
+    RECONCILING = "Reconciling"
+    NOT_READY = "NotReady"
+
+
+@dataclass(frozen=True, slots=True)
+class Assigned:
+    """Partitions of a topic. `topic_id`: if the record has the id instead of the name; `topic` is
+    then "". For a streams group, `topic` is the id of a subtopology, and `kind` the kind of
+    tasks."""
+
+    topic: str
+    topic_id: str
+    partitions: tuple[int, ...]
+    kind: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedMember:
+    """A member of a group. `instance_id`: only of a static member; `assignor`: the protocol of a
+    classic group, or the assignor of a consumer group; None if there is none."""
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    host: str
+    rack: str | None
+    assignor: str | None
+    assignment: tuple[Assigned, ...]
+
+
+class RecordedGroup(Protocol):
+    """A group. `protocol_type`: "consumer", "share", "streams", or what a classic group's clients
+    named, "" if it never had members. `epoch`: the generation of a classic group."""
+
+    @property
+    def type(self) -> GroupType: ...
+    @property
+    def protocol_type(self) -> str: ...
+    @property
+    def state(self) -> GroupState: ...
+    @property
+    def epoch(self) -> int: ...
+    def members(self) -> Sequence[RecordedMember]:
+        """Returns the members in the order in which they joined."""
+
+
+class ClassicGroup:
+    """A group of consumers that use JoinGroup, or of none: it then only has offsets."""
+
+    type: Final = GroupType.CLASSIC
+
+    def __init__(self, message: Message, schemas: Mapping[str, Schema]) -> None:
+        """`message`: a GroupMetadataValue, `schemas`: those of the consumer protocol."""
+        open_members(schemas, message)
+        self._message = message
+        self.protocol_type: str = message["protocolType"]
+
+    @property
+    def state(self) -> GroupState:
+        return GroupState.STABLE if self._message["members"] else GroupState.EMPTY
+
+    @property
+    def epoch(self) -> int:
+        return int(self._message["generation"])
+
+    def members(self) -> Sequence[RecordedMember]:
+        assignor = self._message["protocol"]
+        return [_classic_member(each, assignor) for each in self._message["members"]]
+
+
+#: A group that only has committed offsets, and no record of its own (a "simple" group).
+SIMPLE_GROUP: Final = ClassicGroup(
+    {"protocolType": "", "generation": 0, "protocol": None, "members": []}, {}
+)
+
+
+def _classic_member(message: Message, assignor: str | None) -> RecordedMember:
+    assignment, subscription = message["assignment"], message["subscription"]
+    # What is not of the consumer protocol is still bytes.
+    rack = subscription.get("rackId") if isinstance(subscription, dict) else None
+    topics = assignment["assignedPartitions"] if isinstance(assignment, dict) else ()
+    return RecordedMember(
+        member_id=message["memberId"],
+        instance_id=message.get("groupInstanceId"),
+        client_id=message["clientId"],
+        host=message["clientHost"],
+        rack=rack,
+        assignor=assignor,
+        assignment=tuple(Assigned(each["topic"], "", tuple(each["partitions"])) for each in topics),
+    )
+
+
+@dataclass(slots=True)
+class _Member:
+    """A member of a modern group: its metadata and its current assignment, None until there is a
+    record."""
+
+    metadata: Message | None = None
+    current: Message | None = None
+
+    def is_reconciled_to(self, epoch: int) -> bool:
+        current = self.current
+        return (
+            current is not None
+            and current["state"] == _MEMBER_STABLE
+            and current["memberEpoch"] == epoch
+        )
+
+
+@dataclass(slots=True)
+class ModernGroup:
+    """A consumer, share or streams group."""
+
+    type: GroupType
+    epoch: int = 0
+    target_epoch: int = _NO_EPOCH
+    topology: Message | None = None
+    validated_topology_epoch: int = _NO_EPOCH
+    joined: dict[str, _Member] = field(default_factory=dict)
+
+    @property
+    def protocol_type(self) -> str:
+        return self.type.lower()
+
+    @property
+    def state(self) -> GroupState:
+        if not self.joined:
+            return GroupState.EMPTY
+        if self.type is GroupType.SHARE:
+            return GroupState.STABLE
+        if self.type is GroupType.STREAMS and not self._is_validated:
+            return GroupState.NOT_READY
+        if self.epoch > self.target_epoch:
+            return GroupState.ASSIGNING
+        if all(each.is_reconciled_to(self.target_epoch) for each in self.joined.values()):
+            return GroupState.STABLE
+        return GroupState.RECONCILING
+
+    @property
+    def _is_validated(self) -> bool:
+        topology = self.topology
+        return topology is not None and topology["epoch"] == self.validated_topology_epoch
+
+    def members(self) -> Sequence[RecordedMember]:
+        assignor = self._assignor()
+        return [self._member(name, each, assignor) for name, each in self.joined.items()]
+
+    def _assignor(self) -> str | None:
+        """Returns what most members of a consumer group ask for."""
+        if self.type is not GroupType.CONSUMER:
+            return None
+        metadata = (each.metadata or {} for each in self.joined.values())
+        asked = Counter(filter(None, (each.get("serverAssignor") for each in metadata)))
+        return asked.most_common(1)[0][0] if asked else _DEFAULT_ASSIGNOR
+
+    def _member(self, member_id: str, member: _Member, assignor: str | None) -> RecordedMember:
+        metadata = member.metadata or {}
+        current = member.current or {}
+        of = _tasks if self.type is GroupType.STREAMS else _partitions
+        return RecordedMember(
+            member_id=member_id,
+            instance_id=metadata.get("instanceId"),
+            client_id=metadata.get("clientId", ""),
+            host=metadata.get("clientHost", ""),
+            rack=metadata.get("rackId"),
+            assignor=assignor,
+            assignment=of(current),
+        )
+
+
+def _partitions(current: Message) -> tuple[Assigned, ...]:
+    return tuple(
+        Assigned("", each["topicId"], tuple(each["partitions"]))
+        for each in current.get("assignedPartitions", ())
+    )
+
+
+def _tasks(current: Message) -> tuple[Assigned, ...]:
+    return tuple(
+        Assigned(each["subtopologyId"], "", tuple(each["partitions"]), kind.removesuffix("Tasks"))
+        for kind in _TASKS
+        for each in current.get(kind, ())
+    )
+
+
+class GroupReplay:
+    """The groups that the records replayed so far describe.
+
+    `groups`: those with records of their own; `removed`: the offset of the last record that removed
+    each group; `topic_names`: names by id, as far as records have them.
+    """
+
+    def __init__(self, schemas: Mapping[str, Schema]) -> None:
+        """`schemas`: those of the group coordinator by name."""
+        self.groups: dict[str, RecordedGroup] = {}
+        self.removed: dict[str, int] = {}
+        self.topic_names: dict[str, str] = {}
+        self._schemas = schemas
+
+    def apply(self, record: CoordinatorRecord, offset: int) -> None:
+        """Applies the record at `offset`. Committed offsets and what describes neither groups nor
+        members are ignored."""
+        if record.number == _CLASSIC_GROUP:
+            self._classic(record.key["group"], record.value, offset)
+        elif record.number in _MODERN:
+            type_, apply = _MODERN[record.number]
+            apply(self, type_, record.key, record.value, offset)
+
+    def _classic(self, name: str, value: Message | None, offset: int) -> None:
+        if value is None:
+            self._remove(name, offset)
+        else:
+            self.groups[name] = ClassicGroup(value, self._schemas)
+
+    def _remove(self, name: str, offset: int) -> None:
+        self.groups.pop(name, None)
+        self.removed[name] = offset
+
+    def _modern(self, name: str, type_: GroupType, *, creates: bool) -> ModernGroup | None:
+        """Returns the group; a new one if there is none of this type and `creates`, else None."""
+        found = self.groups.get(name)
+        if isinstance(found, ModernGroup) and found.type is type_:
+            return found
+        if not creates:
+            return None
+        self.groups[name] = made = ModernGroup(type_)
+        return made
+
+    def _group(self, type_: GroupType, key: Message, value: Message | None, offset: int) -> None:
+        group = self._modern(key["groupId"], type_, creates=value is not None)
+        if group is None:
+            return
+        if value is None:
+            self._remove(key["groupId"], offset)
+            return
+        group.epoch = value["epoch"]
+        group.validated_topology_epoch = value.get("validatedTopologyEpoch", _NO_EPOCH)
+
+    def _member(self, type_: GroupType, key: Message, value: Message | None, _offset: int) -> None:
+        group = self._modern(key["groupId"], type_, creates=value is not None)
+        if group is not None and value is None:
+            group.joined.pop(key["memberId"], None)
+        elif group is not None:
+            group.joined.setdefault(key["memberId"], _Member()).metadata = value
+
+    def _current(self, type_: GroupType, key: Message, value: Message | None, _offset: int) -> None:
+        group = self._modern(key["groupId"], type_, creates=value is not None)
+        if group is None:
+            return
+        if value is not None:
+            group.joined.setdefault(key["memberId"], _Member()).current = value
+        elif key["memberId"] in group.joined:
+            group.joined[key["memberId"]].current = None
+
+    def _target(self, type_: GroupType, key: Message, value: Message | None, _offset: int) -> None:
+        group = self._modern(key["groupId"], type_, creates=value is not None)
+        if group is not None:
+            group.target_epoch = _NO_EPOCH if value is None else value["assignmentEpoch"]
+
+    def _topology(
+        self, type_: GroupType, key: Message, value: Message | None, _offset: int
+    ) -> None:
+        group = self._modern(key["groupId"], type_, creates=value is not None)
+        if group is not None:
+            group.topology = value
+
+    def _topics(self, _type: GroupType, _key: Message, value: Message | None, _offset: int) -> None:
+        for field_ in _TOPIC_LISTS:
+            for topic in (value or {}).get(field_, ()):
+                self.topic_names[topic["topicId"]] = topic["topicName"]
+
+
+_TOPIC_LISTS: Final = ("topics", "initializingTopics", "initializedTopics", "deletingTopics")
+_CLASSIC_GROUP: Final = 2
+_Apply = Callable[[GroupReplay, GroupType, Message, Message | None, int], None]
+# By type number.
+_MODERN: Final[dict[int, tuple[GroupType, _Apply]]] = {
+    3: (GroupType.CONSUMER, GroupReplay._group),
+    4: (GroupType.CONSUMER, GroupReplay._topics),
+    5: (GroupType.CONSUMER, GroupReplay._member),
+    6: (GroupType.CONSUMER, GroupReplay._target),
+    8: (GroupType.CONSUMER, GroupReplay._current),
+    10: (GroupType.SHARE, GroupReplay._member),
+    11: (GroupType.SHARE, GroupReplay._group),
+    12: (GroupType.SHARE, GroupReplay._target),
+    14: (GroupType.SHARE, GroupReplay._current),
+    15: (GroupType.SHARE, GroupReplay._topics),
+    17: (GroupType.STREAMS, GroupReplay._group),
+    19: (GroupType.STREAMS, GroupReplay._member),
+    20: (GroupType.STREAMS, GroupReplay._target),
+    22: (GroupType.STREAMS, GroupReplay._current),
+    23: (GroupType.STREAMS, GroupReplay._topology),
+}

@@ -1,0 +1,74 @@
+"""Tests of `kafkafs groups`."""
+
+from __future__ import annotations
+
+import pytest
+
+from kafkafs.cli.verbs.groups import duration_text
+from tests.cli.results import Corpus, Kafkafs, lines_of, rows_of, stderr_of, stdout_of
+from tests.storage.test_groups import answered
+
+# What kafka-consumer-groups showed, a moment after billing-walker's eighth round.
+AT = 1795474350409
+
+
+def test_a_table(kafkafs: Kafkafs, corpus: Corpus) -> None:
+    head, *rows = lines_of(
+        kafkafs("groups", corpus("groups43"), "billing-walker", "billing-beyond")
+    )
+    assert head.split("  ")[0] == "GROUP"
+    assert head.endswith("PROBLEM")
+    cells = [[cell.strip() for cell in row.split("  ") if cell.strip()] for row in rows]
+    assert cells[0][:9] == [
+        *("billing-walker", "Classic", "Empty", "main", "0", "136", "0", "270", "134")
+    ]
+    assert cells[0][10:] == ["2026-11-23T22:52:40.795Z", "-"]
+    assert [row[-1] for row in cells[3:]] == ["-", "beyond the log end offset"]
+
+
+def test_json_is_what_the_broker_answered(kafkafs: Kafkafs, corpus: Corpus) -> None:
+    rows = rows_of(kafkafs("groups", "--json", corpus("groups43")))
+    expected = answered("groups.jsonl")
+    assert [(row["group"], row["topic"], row["offset"], row["lag"]) for row in rows] == [
+        (row["group"], row["topic"], row["offset"], row["lag"]) for row in expected
+    ]
+
+
+def test_as_of_a_time(kafkafs: Kafkafs, corpus: Corpus) -> None:
+    result = kafkafs("groups", "--json", "--at", AT, corpus("groups43"), "billing-walker")
+    assert [(row["partition"], row["offset"], row["metadata"]) for row in rows_of(result)] == [
+        (row["partition"], row["offset"], row["metadata"])
+        for row in answered("groups-at.jsonl")
+        if row["at"] == AT and row["group"] == "billing-walker"
+    ]
+
+
+def test_members(kafkafs: Kafkafs, corpus: Corpus) -> None:
+    root = corpus("groups43")
+    found = rows_of(kafkafs("groups", "--members", "--json", root, "billing-kip848"))
+    assert [(row["clientId"], row["instanceId"], row["assignment"]) for row in found] == [
+        ("k-amber", None, ["main-0", "trim-0", "trim-1"]),
+        ("consumer-billing-kip848-k-inst", "k-inst", ["main-1", "main-2"]),
+    ]
+    head, *rows = lines_of(kafkafs("groups", "--members", root, "billing-kip848"))
+    assert head.endswith("ASSIGNMENT")
+    assert rows[0].endswith("main-0,trim-0,trim-1")
+
+
+def test_no_groups(kafkafs: Kafkafs, corpus: Corpus) -> None:
+    root = corpus("kafka43-crash")
+    assert stdout_of(kafkafs("groups", root)) == ""
+    assert stderr_of(kafkafs("groups", root, "x")) == (
+        "kafkafs: no group x; no groups are recorded in these directories\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("milliseconds", "text"),
+    [
+        *((0, "0s"), (1234, "1.23s"), (59_999, "60s"), (61_000, "1m 1s"), (3_600_000, "1h 0m")),
+        *((90_000_000, "1d 1h"), (-61_000, "-1m 1s"), (86_400_000 * 400, "400d 0h")),
+    ],
+)
+def test_durations(milliseconds: int, text: str) -> None:
+    assert duration_text(milliseconds) == text

@@ -1,0 +1,163 @@
+"""`.kafkafs/groups` in the tree, without a mount."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kafkafs.mount.node import File
+from kafkafs.mount.tree import Tree
+from kafkafs.mount.vfs.errnos import NoSuchName, Stale
+from kafkafs.storage.format.records.record_columns import SimpleRecord
+from kafkafs.storage.log_dirs.engine import Engine
+from tests.building import BatchFields, build_batch
+from tests.group_records import commit
+from tests.logs import write_topic
+from tests.mount.nodes import directory_of, file_of
+
+GROUPS = ".kafkafs/groups"
+ODD = "ops%2Fnightly report #7 über 日本"
+
+
+@pytest.fixture
+def tree(corpus: Callable[[str], Path]) -> Tree:
+    return Tree(Engine(str(corpus("groups43"))))
+
+
+def read(node: File) -> bytes:
+    handle = node.open()
+    try:
+        data = b""
+        while part := bytes(handle.read(len(data), 1 << 20)):
+            data += part
+        return data
+    finally:
+        handle.close()
+
+
+def names(tree: Tree, path: str) -> list[str]:
+    return [entry.name for entry in directory_of(tree, path).list()]
+
+
+def test_groups_topics_and_partitions_are_listed(tree: Tree) -> None:
+    assert "groups" in names(tree, ".kafkafs")
+    groups = names(tree, GROUPS)
+    assert groups[0] == "billing-beyond"
+    assert groups[-1] == ODD
+    assert names(tree, f"{GROUPS}/{ODD}") == ["status.json", "main", "stamped"]
+    assert names(tree, f"{GROUPS}/{ODD}/main") == ["2", "2.unread.jsonl"]
+
+
+def test_an_offset_has_its_facts_as_attributes(tree: Tree) -> None:
+    node = file_of(tree, f"{GROUPS}/billing-manual/main/0")
+    assert read(node) == b"44\n"
+    fixed = node.fixed()
+    assert fixed.attributes().size == 3
+    assert fixed.attributes().mtime_ns == 1795474318341 * 1_000_000
+    found = {name.removeprefix("user.kafka."): value for name, value in fixed.xattrs().items()}
+    assert float(found.pop("lag_ms")) > 0
+    assert found == {
+        "group": b"billing-manual",
+        "type": b"Classic",
+        "state": b"Empty",
+        "topic": b"main",
+        "partition": b"0",
+        "offset": b"44",
+        "leader_epoch": b"2",
+        "metadata": b"second",
+        "commit_timestamp": b"1795474318341",
+        "log_start_offset": b"0",
+        "log_end_offset": b"270",
+        "lag": b"226",
+    }
+    assert fixed.xattrs().keys() == node.xattrs().keys()
+    assert file_of(tree, f"{GROUPS}/billing-manual/main/0").fixed() is fixed
+
+
+def test_what_is_not_read_is_the_end_of_the_partition(tree: Tree) -> None:
+    whole = read(file_of(tree, "main/0/records.jsonl")).splitlines()
+    unread = read(file_of(tree, f"{GROUPS}/billing-manual/main/0.unread.jsonl")).splitlines()
+    assert [json.loads(line)["offset"] for line in unread[:1]] == [44]
+    assert unread == [line for line in whole if json.loads(line)["offset"] >= 44]
+    below_the_start = read(file_of(tree, f"{GROUPS}/billing-early/trim/0.unread.jsonl"))
+    assert below_the_start == read(file_of(tree, "trim/0/records.jsonl"))
+    assert read(file_of(tree, f"{GROUPS}/billing-beyond/main/0.unread.jsonl")) == b""
+
+
+def test_the_status_of_a_group(tree: Tree) -> None:
+    status = json.loads(read(file_of(tree, f"{GROUPS}/billing-share/status.json")))
+    members, offsets = status.pop("members"), status.pop("offsets")
+    assert status == {
+        "group": "billing-share",
+        "type": "Share",
+        "state": "Stable",
+        "protocolType": "share",
+        "epoch": 3,
+        "coordinator": "__consumer_offsets-0",
+        "problems": [],
+    }
+    assert [each["clientId"] for each in members] == ["consumer-billing-share-5"]
+    assert [(each["topic"], each["partition"], each["offset"]) for each in offsets] == [
+        *(("main", 0, 57), ("main", 1, 53), ("main", 2, 0), ("trim", 0, 32), ("trim", 1, 0))
+    ]
+
+
+def test_names_that_do_not_exist(tree: Tree) -> None:
+    for path, why in (
+        ("billing-walkre", "no group billing-walkre; did you mean billing-walker"),
+        ("billing-walker/mein", "group billing-walker has no mein; did you mean main"),
+        ("billing-walker/main/3", "group billing-walker has no 3; it has 0, 1, 2"),
+        ("billing-walker/main/x.unread.jsonl", "has no x.unread.jsonl; it has 0, 1, 2"),
+    ):
+        with pytest.raises(NoSuchName) as caught:
+            tree.resolve(f"{GROUPS}/{path}")
+        assert why in str(caught.value)
+
+
+def test_nodes_are_found_by_their_inode_numbers(tree: Tree) -> None:
+    for path in ("", "/billing-manual", "/billing-manual/main", "/billing-manual/status.json"):
+        node = tree.resolve(GROUPS + path)
+        assert tree.node(node.inode).inode == node.inode
+    for name in ("0", "0.unread.jsonl"):
+        node = file_of(tree, f"{GROUPS}/billing-manual/main/{name}")
+        assert read(file_by_inode(tree, node.inode)) == read(node)
+        fixed = node.fixed()
+        assert tree.node(fixed.inode) is fixed
+    with pytest.raises(Stale):
+        tree.catalog.group_paths[10**9]
+
+
+def file_by_inode(tree: Tree, inode: int) -> File:
+    node = tree.node(inode)
+    assert isinstance(node, File)
+    return node
+
+
+def test_odd_names_and_a_commit_that_follows(tmp_path: Path) -> None:
+    names_ = ("", ".", "a/b", "%", "x" * 300, "status.json")
+    records = [commit("g", topic, 0, 0) for topic in names_]
+    records += [commit(group, "t", 0, 1) for group in names_]
+    write_topic(tmp_path, [build_batch([SimpleRecord(0)] * 3)])
+    write_topic(tmp_path, [build_batch(records)], topic="__consumer_offsets")
+    tree = Tree(Engine(str(tmp_path)))
+    for directory in (GROUPS, f"{GROUPS}/g"):
+        listed = [name for name in names(tree, directory) if name not in ("g", "status.json")]
+        expected = ["%", "%2E", "a%2Fb", "%25", "status%2Ejson"]
+        if directory == GROUPS:
+            expected[-1] = "status.json"
+            listed = [name for name in names(tree, directory) if name != "g"]
+        assert sorted(name for name in listed if "%~" not in name) == sorted(expected)
+        for name in listed:
+            assert tree.resolve(f"{directory}/{name}").inode
+    cut = next(name for name in names(tree, GROUPS) if "%~" in name)
+    path = f"{GROUPS}/{cut}/t/0"
+    assert read(file_of(tree, path)) == b"1\n"
+    log = tmp_path / "__consumer_offsets-0" / "00000000000000000000.log"
+    with log.open("ab") as file:
+        fields = BatchFields(base_offset=len(records))
+        file.write(build_batch([commit("x" * 300, "t", 0, 2)], fields))
+    assert read(file_of(tree, path)) == b"2\n"
+    assert read(file_of(tree, f"{path}.unread.jsonl")).count(b"\n") == 1

@@ -1,0 +1,165 @@
+"""The table of committed offsets, made by a kernel, equals what the schemas read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kafkafs.storage.errors import CorruptError
+from kafkafs.storage.format.kernels import offset_commits
+from kafkafs.storage.format.messages.coordinator_records import group_coordinator_records
+from kafkafs.storage.format.messages.message import Message
+from kafkafs.storage.format.records.record_columns import SimpleRecord
+from kafkafs.storage.groups.offset_table import CommittedOffset, OffsetTable
+from tests.building import build_batch
+from tests.columns import decoded
+from tests.group_records import commit_key, commit_value
+
+GROUPS = ("billing", "", "ops/über 日本 #7", "b")
+TOPICS = ("main", "main2", "")
+READER = group_coordinator_records()
+ints = st.integers(-(2**63), 2**63 - 1)
+topic_ids = st.tuples(st.sampled_from((0, 0, 1, 300)), st.binary(min_size=14, max_size=20))
+values = st.builds(
+    commit_value,
+    ints,
+    st.integers(0, 5),
+    epoch=st.integers(-(2**31), 2**31 - 1),
+    metadata=st.text(max_size=5),
+    timestamp=ints,
+    expires=ints,
+    tags=st.lists(topic_ids, max_size=3).map(tuple),
+)
+keys = st.builds(
+    commit_key,
+    st.sampled_from(GROUPS),
+    st.sampled_from(TOPICS),
+    st.integers(0, 2),
+    st.sampled_from((0, 1, 1, 1, 2)),
+)
+
+
+@dataclass(frozen=True)
+class Damaged:
+    """A change of one byte, and an end; both are usually outside of what they are applied to."""
+
+    at: int
+    byte: int
+    end: int
+
+    def apply(self, data: bytes) -> bytes:
+        if self.at < len(data):
+            data = data[: self.at] + bytes([self.byte]) + data[self.at + 1 :]
+        return data[: self.end]
+
+
+damages = st.builds(
+    Damaged, st.integers(0, 200), st.integers(0, 255), st.integers(0, 60) | st.just(10**6)
+)
+undamaged = st.just(Damaged(10**6, 0, 10**6))
+
+
+@st.composite
+def records(draw: st.DrawFn) -> SimpleRecord:
+    key = draw(st.none() | keys)
+    value = draw(st.none() | values | values)
+    if key is not None:
+        key = draw(undamaged | damages).apply(key)
+    if value is not None:
+        value = draw(undamaged | damages).apply(value)
+    return SimpleRecord(0, key, value)
+
+
+def expected(
+    rows: list[tuple[SimpleRecord, bool]],
+) -> tuple[dict[tuple[str, str, int], CommittedOffset], dict[str, int], list[int]]:
+    """Returns what is committed, each group's last commit, and which rows are not commits: 1 for
+    those of another type, 2 for malformed ones."""
+    offsets: dict[tuple[str, str, int], CommittedOffset] = {}
+    last: dict[str, int] = {}
+    left = []
+    for at, (record, counts) in enumerate(rows):
+        try:
+            number = READER.number(record.key)
+        except CorruptError:
+            left.append(2)
+            continue
+        if number not in (0, 1):
+            left.append(1)
+            continue
+        try:
+            found = READER.read(record.key, record.value)
+        except CorruptError:
+            left.append(2)
+            continue
+        left.append(0)
+        key = found.key["group"], found.key["topic"], found.key["partition"]
+        if found.value is None:
+            offsets.pop(key, None)
+            continue
+        last[key[0]] = at
+        if counts:
+            offsets[key] = committed(key, found.value, at)
+    return offsets, last, left
+
+
+def committed(key: tuple[str, str, int], value: Message, record: int) -> CommittedOffset:
+    return CommittedOffset(
+        topic=key[1],
+        partition=key[2],
+        offset=value["offset"],
+        leader_epoch=value.get("leaderEpoch", -1),
+        metadata=value["metadata"],
+        commit_timestamp=value["commitTimestamp"],
+        expire_timestamp=value.get("expireTimestamp", -1),
+        topic_id=value.get("topicId", ""),
+        record=record,
+    )
+
+
+@given(st.lists(st.tuples(records(), st.booleans()), max_size=30), st.integers(1, 30))
+def test_the_table_equals_what_the_schemas_read(
+    rows: list[tuple[SimpleRecord, bool]], size: int
+) -> None:
+    table = OffsetTable()
+    left: list[int] = []
+    for start in range(0, len(rows), size):
+        part = rows[start : start + size]
+        (columns,) = decoded(build_batch([record for record, _ in part]))
+        columns.offsets += start
+        counts = np.array([counts for _, counts in part], dtype=np.bool_)
+        left += table.replay(columns, counts).tolist()
+    offsets, last, kinds = expected(rows)
+    assert left == kinds
+    found = table.finish()
+    assert found.last_records == last
+    assert {(group, each.topic, each.partition): each for group, each in found} == offsets
+    assert len(found) == len(offsets)
+    assert (offset_commits.OTHER, offset_commits.MALFORMED) == (1, 2)
+
+
+def test_a_table_grows_with_its_keys() -> None:
+    table = OffsetTable()
+    count = 3000
+    for start in range(0, 2 * count, 1500):
+        rows = [
+            SimpleRecord(
+                0,
+                commit_key(f"group-{at % count // 10}", "main", at % 10),
+                commit_value(at, metadata="x" * (at % 7)),
+            )
+            for at in range(start, start + 1500)
+        ]
+        (columns,) = decoded(build_batch(rows))
+        columns.offsets += start
+        assert not table.replay(columns, np.ones(len(rows), dtype=np.bool_)).any()
+    found = table.finish()
+    assert len(found) == count
+    assert len(found.last_records) == count // 10
+    assert [(each.offset, each.metadata) for each in found.of("group-7")] == [
+        (count + at, "x" * ((count + at) % 7)) for at in range(70, 80)
+    ]
+    assert found.of("group-x") == []
