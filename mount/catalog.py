@@ -12,6 +12,7 @@ from kafkafs.storage import (
     Clock,
     Engine,
     GroupsReader,
+    SystemClock,
     TopicPartition,
     UnknownPartition,
     UnknownTopic,
