@@ -16,13 +16,14 @@ import org.apache.kafka.common.utils.Exit;
  * what the tool wrote to stdout and to stderr, in base64.
  */
 public class Tools {
+  /** The first status with which the present tool has exited: some catch even Exited, and exit with 1. */
+  private static Integer exited;
+
   /** The end of a tool that exits; not an exception, which the tool might catch. */
   private static final class Exited extends Error {
-    final int status;
-
     Exited(int status) {
       super(null, null, false, false);
-      this.status = status;
+      if (exited == null) exited = status;
     }
   }
 
@@ -48,11 +49,12 @@ public class Tools {
 
   /** The exit status; like a JVM, it prints an exception that the tool does not catch, and returns 1. */
   private static int run(Method main, String[] arguments) throws IllegalAccessException {
+    exited = null;
     try {
       main.invoke(null, (Object) arguments);
-      return 0;
+      return exited == null ? 0 : exited;
     } catch (InvocationTargetException e) {
-      if (e.getCause() instanceof Exited exited) return exited.status;
+      if (e.getCause() instanceof Exited) return exited;
       System.err.print("Exception in thread \"main\" ");
       e.getCause().printStackTrace();
       return 1;

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import re
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,7 +14,9 @@ from kafkafs.storage.errors import ConfigError, LogDirError
 from kafkafs.storage.format.records.record_columns import SimpleRecord
 from kafkafs.storage.log_dirs.engine import Engine
 from kafkafs.storage.operations.describe_topics import ListTopics, list_topics
+from kafkafs.storage.operations.groups import GroupOffset, ListGroups, list_groups
 from kafkafs.storage.operations.request import PartitionFailed
+from tests import answers
 from tests.building import BatchFields, build_batch
 from tests.logs import write_log_dir, write_partition
 from tests.reading import read
@@ -159,3 +165,67 @@ def test_the_preferred_directory_must_be_one_of_them(tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match=rf"kafkafs\.prefer\.dir: must be one of {one} "):
             opened(one, prefer=wrong)
     assert values(opened(one, prefer=f"{one}/")) == [b"broker-1"]
+
+
+class TestCluster:
+    """The three brokers of cluster43: broker 2 was killed early, and another leader was elected
+    although it missed records; see tests/broker/make_cluster43.py."""
+
+    @pytest.fixture
+    def brokers(self, corpus: Callable[[str], Path]) -> list[Path]:
+        return [corpus("cluster43") / str(node) for node in (2, 1, 3)]
+
+    def test_records_are_those_of_the_last_leaders(self, brokers: list[Path]) -> None:
+        engine = opened(*brokers, prefer="")
+        keys = [key for key in answers.offsets("cluster43") if key[0] != "reborn"]
+        for topic, number in keys:
+            view = engine.log(topic, number).view()
+            expected = list(answers.records("cluster43", topic, number))
+            assert [(each.offset, each.key, each.value) for each in read(view)] == [
+                (each.offset, each.key, each.value) for each in expected
+            ]
+        assert len(values(engine, "only-on-2")) == 30
+        one, two, three = brokers[1], brokers[0], brokers[2]
+        differing = [problem for problem in engine.problems if "offset" in problem]
+        assert differing == [
+            f"{two}/orders-0: ends at offset 150, 100 before {one}/orders-0, which is served",
+            f"{two}/orders-1: ends at offset 100, 100 before {one}/orders-1, which is served",
+            f"{two}/settings-0: ends at offset 100, 50 before {one}/settings-0, which is served",
+            f"{two}/split-0: diverges from {three}/split-0 at offset 100: its latest leader epoch"
+            " is 0, not 2; its 40 offsets from there on are not served",
+        ]
+
+    def test_two_lives_of_a_topic(self, brokers: list[Path]) -> None:
+        with pytest.raises(LogDirError, match=r"2/reborn-0 is of topic id"):
+            opened(*brokers).log("reborn", 0)
+        first = values(opened(*brokers, prefer=brokers[0]), "reborn")
+        assert len(first) == 50
+        assert b"first life 0" in first
+        second = values(opened(*brokers, prefer=brokers[1]), "reborn")
+        expected = answers.records("cluster43", "reborn", 0)
+        assert second == [each.value for each in expected]
+
+    def test_groups_and_topics_are_those_of_the_log_that_reaches_furthest(
+        self, brokers: list[Path]
+    ) -> None:
+        engine = opened(*brokers)
+        found: dict[str, dict[str, Any]] = {}
+        for row in list_groups(engine, ListGroups()):
+            assert isinstance(row, GroupOffset)
+            offsets = found.setdefault(row.group.name, {})
+            offsets[f"{row.topic}-{row.partition}"] = {"offset": row.offset}
+        folder = answers.directory("cluster43")
+        assert found == json.loads((folder / "groups.json").read_text())
+        said = (folder / "topics.txt").read_text()
+        assert {name: topic.topic_id for name, topic in engine.metadata().topics.items()} == dict(
+            re.findall(r"^Topic: (\S+)\tTopicId: (\S+)", said, re.MULTILINE)
+        )
+        assert engine.topic_config("orders").changed["delete.retention.ms"] == "3600000"
+
+    def test_one_broker_alone_knows_less(self, brokers: list[Path]) -> None:
+        assert len(values(opened(brokers[0]), "split")) == 140
+        rows = list_groups(opened(brokers[0]), ListGroups())
+        assert {row.group.name for row in rows if isinstance(row, GroupOffset)} == {
+            "billing",
+            "early",
+        }
