@@ -23,6 +23,7 @@ from .monitoring.metrics import Metrics
 from .monitoring.recent_log import RecentLog
 from .options import MountOptions
 from .partition import FRESH_SECONDS, InodePlace, MountedPartition, Topic
+from .streams.key_histories import KeyHistories
 from .streams.previews import Previews
 from .streams.ranges import Ranges
 from .streams.sizes import Speeds
@@ -63,6 +64,7 @@ class Catalog:
         self.clock = clock or SystemClock()
         self.previews = Previews(engine, self.clock)
         self.ranges = Ranges(reader_config(engine.configs).kafkafs_range_parquet_bytes)
+        self.histories = KeyHistories(engine)
         self.options = options
         self.metrics = Metrics()
         #: The daemon's log messages; empty without a daemon.
@@ -155,3 +157,4 @@ class Catalog:
             if self._partitions.get(key) is partition:
                 del self._partitions[key]
         self.previews.forget(partition)
+        self.histories.forget(partition)

@@ -211,6 +211,10 @@ from .operations.describe_topics import TopicConfigs as TopicConfigs
 from .operations.describe_topics import TopicSummary as TopicSummary
 from .operations.describe_topics import describe_configs as describe_configs
 from .operations.describe_topics import list_topics as list_topics
+from .operations.diff import Diff as Diff
+from .operations.diff import Difference as Difference
+from .operations.diff import DifferenceKind as DifferenceKind
+from .operations.diff import diff as diff
 from .operations.expire import Expire as Expire
 from .operations.expire import ExpiredSegment as ExpiredSegment
 from .operations.expire import expire as expire
@@ -225,6 +229,9 @@ from .operations.groups import ListGroups as ListGroups
 from .operations.groups import ListMembers as ListMembers
 from .operations.groups import list_groups as list_groups
 from .operations.groups import list_members as list_members
+from .operations.history import History as History
+from .operations.history import KeyVersion as KeyVersion
+from .operations.history import history as history
 from .operations.import_batches import batches_of as batches_of
 from .operations.merge import Merge as Merge
 from .operations.merge import MergedPartition as MergedPartition

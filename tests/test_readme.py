@@ -59,7 +59,7 @@ ANSWERS: dict[str, tuple[list[int], str]] = {
     "The records between two times": ([0], r" 2671\n.* 2672\n"),
     "Which partition is the largest": ([0, 0], r"1209266\torders\t1\n1206903\torders\t0\n"),
     "What would retention delete": ([0], r"orders +0 +0 +149315 .* retention.ms\n"),
-    "Copy a topic": ([0, 0], r"orders/2: 6653 records, offsets 0 to 6652\n"),
+    "Copy a topic": ([0, 0, 1], r"orders/2: 6653 records, offsets 0 to 6652\ncluster id: "),
     "Export a partition to Parquet": ([0], r"^$"),
     "Open in pandas, DuckDB, Polars": ([0, 0, 0], r"\[100 rows x 8 columns\](.|\n)*20000(.|\n)*"),
     "A segment is broken": ([1, 1], r"0+2648.log: position 10401: batch 2873-2880: crc is"),

@@ -20,7 +20,17 @@ from .arrow import READ_COMMITTED, arrow_reader, undamaged
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from kafkafs.storage import Columns, Damage, Engine, Isolation, Log, Record, View
+    from kafkafs.storage import (
+        Columns,
+        CorruptError,
+        Damage,
+        Engine,
+        Isolation,
+        KeyVersion,
+        Log,
+        Record,
+        View,
+    )
 
     from .compacted import Compacted
     from .groups import GroupDescription, OnDamage
@@ -195,6 +205,33 @@ class Partition(_ForReading):
         sought = key.encode() if isinstance(key, str) else key
         found = self._engine.latest.find(self._log, sought, _isolation(isolation))
         return None if found is None else found[0].record(found[1])
+
+    def history(
+        self,
+        key: bytes | str,
+        *,
+        isolation: str = READ_COMMITTED,
+        on_damage: Callable[[CorruptError], None] | None = None,
+    ) -> Iterator[KeyVersion]:
+        """Yields all versions of `key` that are still on the disk, by offset: also those below the
+        log start offset, in deleted segments, and in segments that compaction has replaced. Each
+        has its `record`, the `file` that holds it, its `state`, and `is_served`: whether the log
+        still serves it. A str is encoded as UTF-8.
+
+        Reads all files. A damaged one ends the iteration with CorruptError, unless there is
+        `on_damage`: it is called, and the rest is searched.
+        """
+        from kafkafs.storage import CorruptError, History, PartitionFailed, Selection, history
+
+        selection = Selection(((self.topic, self.partition),))
+        sought = key.encode() if isinstance(key, str) else key
+        for row in history(self._engine, History(selection, sought, _isolation(isolation))):
+            if not isinstance(row, PartitionFailed):
+                yield row
+            elif isinstance(row.cause, CorruptError) and on_damage is not None:
+                on_damage(row.cause)
+            elif row.cause is not None:
+                raise row.cause
 
     def offset_for_time(self, time: Time, *, isolation: str = READ_COMMITTED) -> int | None:
         """Returns the offset of the first record whose timestamp is at or after `time`, None if

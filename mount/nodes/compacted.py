@@ -161,6 +161,7 @@ class CompactedLatest(KeyDirectory):
 
     member = Member.COMPACTED_LATEST
     entry_timeout = BRIEFLY
+    has_histories = False
 
     def __init__(self, catalog: Catalog, partition: MountedPartition) -> None:
         super().__init__(catalog, partition)

@@ -27,8 +27,16 @@ from ..catalog import Catalog
 from ..node import File
 from ..partition import MountedPartition
 from ..vfs.errnos import NoSuchName, NotPermitted
-from ..vfs.key_names import MIN_CUT_BYTES, CutName, key_of, name_of
+from ..vfs.key_names import (
+    HISTORY_SUFFIX,
+    MIN_CUT_BYTES,
+    CutName,
+    is_history,
+    key_of,
+    name_of,
+)
 from ..vfs.timeouts import NOT_AT_ALL
+from .key_history import KeyHistoryName
 from .member import Member
 from .offsets import OffsetDirectory
 from .record import ValueFile
@@ -48,6 +56,8 @@ class KeyDirectory(OffsetDirectory):
     links: Mapping[str, Member] = {}
     entry_timeout = NOT_AT_ALL
     reads_much = True
+    #: Whether `K.history.jsonl` can be opened; it is not listed.
+    has_histories = True
 
     def __init__(self, catalog: Catalog, partition: MountedPartition) -> None:
         super().__init__(catalog, partition)
@@ -58,15 +68,15 @@ class KeyDirectory(OffsetDirectory):
         return np.ones(len(offsets), dtype=np.bool_)
 
     def child(self, name: str) -> File:
+        if self.has_histories and is_history(os.fsencode(name)):
+            return self._history(name)
         offset = self.offset_of(name)
         return ValueFile(self.partition, offset, self.partition.entry_timeout(self.entry_timeout))
 
     def offset_of(self, name: str) -> int:
         """Returns the offset of the record that a name leads to. Raises NoSuchName."""
         self.visit()
-        key = key_of(os.fsencode(name))
-        if isinstance(key, CutName):
-            key = self._whole(key, name)
+        key = self._key_of(os.fsencode(name))
         try:
             offset = self._offset_of(key)
         except CorruptError as error:
@@ -75,6 +85,16 @@ class KeyDirectory(OffsetDirectory):
         if offset < 0 or not self.kept(np.array([offset], dtype=np.int64))[0]:
             raise self._missing(name, key)
         return offset
+
+    def _history(self, name: str) -> KeyHistoryName:
+        """Returns the node of a key's history by its name. Raises NoSuchName."""
+        key = self._key_of(os.fsencode(name).removesuffix(HISTORY_SUFFIX))
+        return KeyHistoryName(self.catalog, self.partition, name, key)
+
+    def _key_of(self, name: bytes) -> bytes:
+        """Returns the key that a name stands for. Raises NoSuchName."""
+        key = key_of(name)
+        return self._whole(key, os.fsdecode(name)) if isinstance(key, CutName) else key
 
     def _missing(self, name: str, key: bytes) -> NoSuchName:
         """Returns the error if no value of `key` is served; `name` is the key's name."""

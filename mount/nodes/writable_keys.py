@@ -8,16 +8,17 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
-from kafkafs.storage import Int64s
+from kafkafs.storage import Int64s, printable
 
 from ..catalog import Catalog
 from ..node import AttributeChanges, Attributes, File
 from ..partition import MountedPartition, Scope
-from ..vfs.errnos import Exists, Invalid, NoSuchName, Stale
+from ..vfs.errnos import Exists, Invalid, NoSuchName, NotPermitted, Stale
 from ..vfs.handles import BytesHandle, Handle
 from ..vfs.inodes import Inode, InodeKind
-from ..vfs.key_names import CutName, key_of
+from ..vfs.key_names import CutName, is_history, key_of
 from ..vfs.timeouts import AT_ONCE, NOT_AT_ALL
+from .key_history import KeyHistoryName
 from .keys import KeyDirectory
 from .record import ValueFile, locate, mtime_ns
 
@@ -41,6 +42,8 @@ class WritableKeyDirectory(KeyDirectory):
         self._changes = changes
 
     def child(self, name: str) -> File:
+        if is_history(os.fsencode(name)):
+            return super().child(name)
         written = self._written(name)
         if written is not None and written.size >= 0:
             return WritableKeyFile(self._changes, self.partition, written.offset, written)
@@ -54,7 +57,7 @@ class WritableKeyDirectory(KeyDirectory):
         return WritableKeyFile(self._changes, self.partition, offset)
 
     def is_cached(self, name: str) -> bool:
-        written = self._written(name)
+        written = None if is_history(os.fsencode(name)) else self._written(name)
         return written is not None and written.size >= 0
 
     def _written(self, name: str) -> Written | None:
@@ -103,6 +106,8 @@ class WritableKeyDirectory(KeyDirectory):
     def remove(self, name: str, pid: int) -> None:
         """Appends a tombstone."""
         file = self.child(name)
+        if isinstance(file, KeyHistoryName):
+            raise NotPermitted(f"{printable(name)} shows records, which cannot be changed")
         assert isinstance(file, WritableKeyFile | NewKeyFile)
         is_there = isinstance(file, WritableKeyFile)
         self._changes.keys.remove(self.partition, file.key, is_there=is_there)

@@ -3,7 +3,8 @@
 A name is the key's own bytes, with `%XX` for `/`, `%`, control characters and invalid UTF-8. An
 empty key is `%`, the keys `.` and `..` are `%2E` and `%2E%2E`. A name longer than 255 bytes is cut
 and ends with `%~` and the key's SHA-256. No other name contains a `%` followed by `~` or by
-nothing, so no two keys share a name.
+nothing, so no two keys share a name. A name that ends in `.history.jsonl` is not that of a key but
+of a key's history; in the name of a key that ends so, this dot is `%2E`.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ MAX_NAME: Final = 255
 EMPTY: Final = b"%"
 #: Any shorter key has a name that is not cut.
 MIN_CUT_BYTES: Final = MAX_NAME // 3 + 1
+#: What follows a key's name in that of its history.
+HISTORY_SUFFIX: Final = b".history.jsonl"
 
 _PLAIN: Final = re.compile(rb"[^\x00-\x1f%/\x7f-\xff]+")
 _ESCAPED: Final = re.compile("[\x00-\x1f%/\x7f\udc80-\udcff]")
@@ -46,11 +49,14 @@ class CutName:
 
 def name_of(key: bytes) -> bytes:
     """Returns a key's canonical file name. Other names exist, as any byte may be escaped."""
-    if len(key) <= MAX_NAME and _PLAIN.fullmatch(key) and key not in _DOTS:
+    is_plain = len(key) <= MAX_NAME and _PLAIN.fullmatch(key) and key not in _DOTS
+    if is_plain and not key.endswith(HISTORY_SUFFIX):
         return key
     # a longer beginning could not be seen in the name
     begin = key[: 4 * MAX_NAME]
     name = _DOTS.get(key) or _encoded(begin) or EMPTY
+    if name.endswith(HISTORY_SUFFIX):
+        name = name.removesuffix(HISTORY_SUFFIX) + HISTORY_SUFFIX.replace(b".", b"%2E", 1)
     if len(name) <= MAX_NAME and len(begin) == len(key):
         return name
     return _cut(name, MAX_NAME - _HASH_BYTES) + b"%~" + _sha256(key).hex().encode()
@@ -76,8 +82,16 @@ def _cut(name: bytes, size: int) -> bytes:
     return name[: size if escape < 0 else escape]
 
 
+def is_history(name: bytes) -> bool:
+    """Whether a name is that of a key's history."""
+    return name.endswith(HISTORY_SUFFIX)
+
+
 def key_of(name: bytes) -> bytes | CutName:
     """Returns the key that a name stands for. Raises NoSuchName if it is not a key's name."""
+    if is_history(name):
+        text = name.decode("utf-8", "surrogateescape")
+        raise NoSuchName(text, lambda: f"{text!r} is the name of a key's history, not of a key")
     if name == EMPTY:
         return b""
     hashed = _HASHED.fullmatch(name)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import json
 from functools import lru_cache
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from ..format.kernels import render as kernel
 from ..format.layout import TimestampType
 from ..format.records.batch import Int32s
 from ..format.records.buffer_pool import BUFFERS
-from ..format.records.columns import KEY_START, VALUE_START, Columns
+from ..format.records.columns import KEY_START, VALUE_START, Columns, Record
 
 _NULL: Final = b"null"
 _BASE64: Final = b'{"base64":"'
@@ -111,6 +111,24 @@ def _texts(topic: str, partition: int) -> tuple[bytes, Int32s]:
     encoded = [text.encode() for text in texts]
     marks = np.cumsum([0, *map(len, encoded)]).astype(np.int32)
     return b"".join(encoded), marks
+
+
+def record_as_json(record: Record, topic: str, partition: int) -> dict[str, Any]:
+    """Returns one record as the JSON object that its line contains."""
+    return {
+        "key": _field(record.key),
+        "value": _field(record.value),
+        "topic": topic,
+        "partition": partition,
+        "offset": record.offset,
+        "timestamp": record.timestamp,
+        "timestampType": record.timestamp_type.kafka_name,
+        "headers": [{"key": name, "value": _field(value)} for name, value in record.headers],
+    }
+
+
+def _field(value: bytes | None) -> str | dict[str, str] | None:
+    return None if value is None else bytes_as_json(value)
 
 
 def bytes_as_json(value: bytes) -> str | dict[str, str]:

@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -208,3 +209,75 @@ def test_damaged_keys(live: LiveLog, mount: Mounting) -> None:
     status = json.loads((mounting.point / "t/0/status.json").read_bytes())
     assert len(status["damage"]) == len(mounting.lines("WARNING")) == 1
     assert names(keys) == [b"key 0", b"key 1", b"key 2", b"key 4", b"key 5"]
+
+
+@promise(
+    "`key/K.history.jsonl`, which is not listed, has a JSON line for each version of K on the disk,"
+    " in the order of their offsets, with its file and whether it is served: also for versions"
+    " below the log start offset, in deleted segments, and in segments that compaction has"
+    " replaced; it is ENOENT if there is none."
+)
+def test_histories(clean: Path, live: LiveLog, mount: Mounting) -> None:
+    compacted = clean / "compacted" / "0"
+    rows = lines(compacted / "key" / "key-29.history.jsonl")
+    assert [row["offset"] for row in rows] == [1689, 2654, 2871, 3007, 3041, 3410, 4764]
+    assert [row["served"] for row in rows] == [False] * 5 + [True] * 2
+    assert [row["state"] for row in rows] == ["compacted away"] * 5 + ["served"] * 2
+    assert all(row["file"].endswith(".log.deleted") for row in rows[:5])
+    served = [line for line in lines(compacted / "records.jsonl") if line["key"] == "key-29"]
+    assert [{name: row[name] for name in served[0]} for row in rows[5:]] == served
+    assert not [name for name in os.listdir(compacted / "key") if "history" in name]
+    assert errno_of(os.stat, compacted / "key" / "nobody.history.jsonl") == errno.ENOENT
+    keys = mount(live.directory).point / "t/0/key"
+    append(live, b"key 1", None)
+    live.delete_before(2)
+    live.start_at(3)
+    assert [(row["offset"], row["value"], row["state"]) for row in lines(keys / HISTORY)] == [
+        (1, value(1).decode(), "below the log start offset"),
+        (6, None, "served"),
+    ]
+    assert errno_of(os.stat, keys / "key 1") == errno.ENOENT
+
+
+HISTORY = "key 1.history.jsonl"
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    data = path.read_bytes()
+    assert path.stat().st_size == len(data)
+    return [json.loads(line) for line in data.splitlines()]
+
+
+@promise(
+    "A key that ends in `.history.jsonl` is listed with `%2Ehistory.jsonl` at its end; where K is"
+    " longer than 241 bytes, `%~` and its SHA-256 stand for it."
+)
+def test_names_of_histories(live: LiveLog, mount: Mounting) -> None:
+    long = b"k" * 250
+    append(live, HISTORY.encode(), b"a key")
+    append(live, long, b"long")
+    keys = mount(live.directory).point / "t/0/key"
+    assert b"key 1%2Ehistory.jsonl" in names(keys)
+    assert (keys / "key 1%2Ehistory.jsonl").read_bytes() == b"a key"
+    assert [row["offset"] for row in lines(keys / HISTORY)] == [1]
+    [row] = lines(keys / "key 1%2Ehistory.jsonl.history.jsonl")
+    assert row["key"] == HISTORY
+    [row] = lines(keys / f"%~{hashlib.sha256(long).hexdigest()}.history.jsonl")
+    assert row["value"] == "long"
+
+
+@promise("At damage, reading a history is EIO once, and continues after it.")
+def test_damaged_histories(live: LiveLog, mount: Mounting) -> None:
+    live.damage(2)
+    live.end = 6
+    append(live, b"key 1", b"again")
+    mounted_log = mount(live.directory)
+    mounted_log.expects_warnings = True
+    path = mounted_log.point / "t/0/key" / HISTORY
+    with path.open("rb", buffering=0) as file:
+        first = file.read(1 << 16)
+        assert errno_of(file.read, 1 << 16) == errno.EIO
+        rest = file.read(1 << 16)
+        assert file.read(1 << 16) == b""
+    offsets = [json.loads(line)["offset"] for line in (first + rest).splitlines()]
+    assert offsets == [1, 6]

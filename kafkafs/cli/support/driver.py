@@ -63,14 +63,14 @@ def perform(
         return code
 
     def here(engine: Engine) -> int:
-        with _bars() as progress:
+        with progress_bars() as progress:
             code = take(operation(engine, request, progress))
         return failures.report_configs(engine) or code
 
     def there(mounted: MountedEngine) -> int:
         if through is None:
             return take(mounted.ask(request))
-        with _bars() as progress:
+        with progress_bars() as progress:
             return take(through(mounted, request, progress))
 
     asks_mount |= request.writes and opening.get("owner") is None
@@ -127,6 +127,7 @@ class _Bars(ProgressListener):
 
 
 @contextmanager
-def _bars() -> Iterator[ProgressListener]:
+def progress_bars() -> Iterator[ProgressListener]:
+    """Yields a listener that shows progress on stderr, if that is a terminal."""
     with ExitStack() as stack:
         yield _Bars(stack)

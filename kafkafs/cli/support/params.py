@@ -55,6 +55,16 @@ def log_dirs_argument(function: Function) -> Function:
     )(function)
 
 
+def other_log_dirs_argument(function: Function) -> Function:
+    """Adds `other`: the log directories to compare with, as `log_dirs`."""
+    return click.argument(
+        "other",
+        metavar="OTHER_LOG_DIRS",
+        callback=split_log_dirs,
+        shell_complete=_complete_log_dirs,
+    )(function)
+
+
 def paths_argument(*, required: bool) -> Callable[[Function], Function]:
     """Adds `paths`: any number of paths below the mount's root; "" is the root itself."""
     return click.argument(
@@ -84,6 +94,16 @@ def selection_argument(function: Function) -> Function:
         nargs=-1,
         metavar="[TOPIC[/PARTITION]]...",
         callback=lambda ctx, parameter, values: _parse_selection(*values),
+        shell_complete=complete_partition,
+    )(function)
+
+
+def topic_or_partition_argument(function: Function) -> Function:
+    """Adds `selection`, a Selection of one topic or partition."""
+    return click.argument(
+        "selection",
+        metavar="TOPIC[/PARTITION]",
+        callback=lambda ctx, parameter, value: value and _parse_selection(value),
         shell_complete=complete_partition,
     )(function)
 

@@ -1,0 +1,102 @@
+"""`kafkafs history`: lists all versions of a key that are still on the disk."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+import click
+
+from ..support import output
+from ..support.params import (
+    json_option,
+    log_dirs_argument,
+    reading_options,
+    topic_or_partition_argument,
+)
+from ..support.verb import Verb
+from ..support.words import Config
+
+if TYPE_CHECKING:
+    from kafkafs.storage import KeyVersion, Selection
+
+
+@click.command(
+    cls=Verb,
+    short_help="List all versions of a key that are still on the disk.",
+    examples=[
+        ("kafkafs history /data orders order-7", "list every value that order-7 has had"),
+        (
+            "kafkafs history --json /data orders/0 order-7 | jq 'select(.served | not)'",
+            "show only what the log no longer serves",
+        ),
+        (
+            "kafkafs history --json /data orders order-7 | jq -r '.value // empty' | tail -1",
+            "print the last value, even if a tombstone followed",
+        ),
+    ],
+)
+@log_dirs_argument
+@topic_or_partition_argument
+@click.argument("key", callback=lambda ctx, parameter, value: os.fsencode(value or ""))
+@reading_options
+@json_option(
+    "JSON lines like records.jsonl, with served, state, file and position (of the batch) added"
+)
+def command(
+    log_dirs: tuple[str, ...],
+    selection: Selection,
+    key: bytes,
+    configs: tuple[Config, ...],
+    isolation: str,
+    as_json: bool,
+) -> int:
+    """List all versions of KEY that are still on the disk, by partition and offset: those that the
+    log serves, and those below the log start offset, in deleted segments, or in segments that
+    compaction has replaced and that wait for their removal. A tombstone is a version without a
+    value. A record in several files is listed once; of different records with the same offset,
+    which a truncated log leaves, each is listed.
+
+    All partitions of the topic are searched, because a producer may use another partitioner than
+    Kafka's, and because partitions may have been added. If a file is damaged, the damage is
+    reported, the rest is listed, and the exit code is 1, as it is if there is no version.
+    """
+    from kafkafs.storage import History, Isolation, history
+
+    from ..support.driver import perform
+    from ..support.failures import Failure
+
+    rows: list[KeyVersion] = []
+    count = 0
+
+    def put(row: KeyVersion) -> None:
+        nonlocal count
+        count += 1
+        if as_json:
+            output.binary().write(output.json_line(row.as_json()))
+        else:
+            rows.append(row)
+
+    request = History(selection, key, Isolation(isolation))
+    code = perform(log_dirs, configs, request, history, put)
+    if not count:
+        name = str(selection).rstrip("/")
+        raise Failure(f"{name}: no record with key {output.bytes_as_text(key)} is on the disk")
+    if rows:
+        output.table(_rows(rows), right=(1,))
+    return code
+
+
+def _rows(found: Iterable[KeyVersion]) -> Iterator[tuple[str, ...]]:
+    yield "PARTITION", "OFFSET", "TIMESTAMP", "STATE", "FILE", "VALUE"
+    for each in found:
+        value = each.record.value
+        yield (
+            output.shown(f"{each.topic}/{each.partition}"),
+            str(each.record.offset),
+            output.time_text(each.record.timestamp),
+            str(each.state),
+            os.path.basename(each.file),
+            "(tombstone)" if value is None else output.bytes_as_text(value),
+        )

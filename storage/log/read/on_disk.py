@@ -1,0 +1,129 @@
+"""Every `.log` that a partition's directory still holds: the segments of the log, and leftovers.
+
+Leftovers are segments that retention or a truncation deleted, or that compaction replaced
+(`.deleted`), until they are removed; and the output of unfinished cleanings (`.cleaned`, `.swap`).
+The files overlap: compaction leaves both the old segments and the new ones.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Final
+
+from ...format.files.names import FileKind, FileState
+from ...format.layout import MAX_OFFSET
+from ...format.records.batch import BatchHeader
+from ...format.records.columns import Columns, Damage
+from ...io.disk import DirFd
+from ...io.retry import retry_if_gone
+from ...segment.segment import FilePool, HeldFile, Segment, SegmentFiles
+from .log import Log
+from .markers import Marker
+from .segments import Segments
+from .transactions import Isolation, read_markers
+from .view import View
+
+# What is or was a segment's `.log`. A leftover whose name was needed for another file has a number,
+# too (`log.delete.leftovers.name_aside`).
+_LOG: Final = re.compile(r"([0-9]{20})\.log(\.cleaned|\.swap)?(\.[0-9]+)?(\.deleted)?")
+_SUFFIXES: Final = (str(FileKind.LOG), *(str(state) for state in FileState if state))
+# A larger file is read by another thread, ahead of the search.
+_AHEAD_BYTES: Final = 8 << 20
+
+
+class _LeftoverFiles(SegmentFiles):
+    """The files of a leftover, whose names have the same ending as that of its `.log`."""
+
+    __slots__ = ("_log_name",)
+
+    def __init__(
+        self, directory: DirFd, log_name: str, identity: tuple[int, int], pool: FilePool
+    ) -> None:
+        super().__init__(directory, int(log_name[:20]), identity, pool)
+        self._log_name = log_name
+
+    def name(self, kind: FileKind) -> str:
+        return self._log_name.replace(FileKind.LOG, kind, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class LogOnDisk:
+    """A `.log` on the disk. `is_served`: it is a segment of the log, not a leftover.
+    `is_unfinished`: it was still being written, so that its end may be missing."""
+
+    segment: Segment
+    is_served: bool
+    is_unfinished: bool = False
+
+
+class PartitionOnDisk:
+    """The `.log` files of a partition at one moment, by base offset. They are held open, so that
+    they can be read even if they are removed meanwhile.
+
+    `end_offset`: records from there on do not count; MAX_OFFSET, or the end of the log if `log`
+    shows an earlier time.
+    """
+
+    def __init__(self, log: Log) -> None:
+        """Raises UnknownPartition if the directory no longer exists."""
+        self.view, self.files, self._held = retry_if_gone(lambda: _held_files(log))
+        self.end_offset = MAX_OFFSET
+
+    def scan(self, file: LogOnDisk) -> Iterator[Columns | Damage]:
+        """Yields all records of a file, including those of aborted transactions, and its damage;
+        valid as those of `View.scan`."""
+        view = replace(
+            self.view,
+            segments=Segments((file.segment,)),
+            start_offset=file.segment.base_offset,
+            end_offset=self.end_offset,
+            tail=None,
+        )
+        ahead = file.segment.size > _AHEAD_BYTES
+        for part in view.scan(isolation=Isolation.READ_UNCOMMITTED, ahead=ahead):
+            is_end = isinstance(part, Damage) and part.next_offset < 0
+            if not (is_end and file.is_unfinished):
+                yield part
+        tail = self.view.tail
+        if tail is not None and file.is_served and file.segment.is_active:
+            yield Damage(tail.error, self.view.end_offset, -1)
+
+    def is_aborted(self, header: BatchHeader) -> bool:
+        """Whether the first marker of a transactional batch's producer after it, in any file, is an
+        ABORT."""
+        markers = self._markers.get(header.producer_id, ())
+        after = (each for each in markers if each.offset >= header.base_offset)
+        first = min(after, key=lambda marker: marker.offset, default=None)
+        return first is not None and first.is_abort
+
+    @cached_property
+    def _markers(self) -> dict[int, set[Marker]]:
+        """The transaction markers in all files by producer id."""
+        found: defaultdict[int, set[Marker]] = defaultdict(set)
+        for file in self.files:
+            for producer_id, markers in read_markers(file.segment, self.view.context).items():
+                found[producer_id].update(markers)
+        return found
+
+
+def _held_files(log: Log) -> tuple[View, tuple[LogOnDisk, ...], list[HeldFile]]:
+    """Lists the directory and opens the files. Raises SegmentGone if one vanishes meanwhile."""
+    view = log.view()
+    found = [LogOnDisk(segment, True) for segment in view.segments]
+    served = {segment.files.identity for segment in view.segments}
+    names, _ = log.directory.files(*_SUFFIXES)
+    for name, status in names.items():
+        parsed = _LOG.fullmatch(name)
+        if status is None or parsed is None:
+            continue
+        identity = status.st_dev, status.st_ino
+        if identity not in served:
+            files = _LeftoverFiles(log.directory, name, identity, view.context.files)
+            segment = Segment(files, status.st_size, status.st_mtime_ns)
+            found.append(LogOnDisk(segment, False, parsed[2] == FileState.CLEANED))
+    found.sort(key=lambda file: (file.segment.base_offset, not file.is_served))
+    return view, tuple(found), [file.segment.files.hold() for file in found]

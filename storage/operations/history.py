@@ -1,0 +1,189 @@
+"""All versions of a key that are still on the disk, in every file of its partitions.
+
+Besides the records that the log serves, these are records below the log start offset, in deleted
+segments, and in segments that compaction has replaced. A record in several files is one version.
+Which partition a producer chose for a key depends on its partitioner, and on how many partitions
+the topic had, so all selected partitions are searched.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import groupby
+from typing import Any
+
+from ..format.files.names import TopicPartition
+from ..format.kernels import keys as kernel
+from ..format.layout import MAX_OFFSET
+from ..format.records.columns import Columns, Damage, Record
+from ..lines.json_output import record_as_json
+from ..log.read.on_disk import LogOnDisk, PartitionOnDisk
+from ..log.read.transactions import Isolation
+from ..log_dirs.engine import Engine
+from .request import SILENT, PartitionFailed, PartitionsRequest, ProgressListener, per_partition
+
+
+class VersionState(StrEnum):
+    """Whether the log still serves a version, and if not, why."""
+
+    SERVED = "served"
+    UNSTABLE = "after the last stable offset"
+    BELOW_START = "below the log start offset"
+    COMPACTED = "compacted away"
+    PAST_END = "past the log end offset"
+
+
+@dataclass(frozen=True, slots=True)
+class History(PartitionsRequest):
+    """Lists all versions of `key` in the selected partitions, by partition and offset. With
+    read_committed, those of aborted transactions are left out."""
+
+    key: bytes = b""
+    isolation: Isolation = Isolation.READ_COMMITTED
+
+
+@dataclass(frozen=True, slots=True)
+class KeyVersion:
+    """A version of a key; a tombstone is a record without a value. `file`: the path of the `.log`
+    that holds it; `record.batch` has the position there."""
+
+    topic: str
+    partition: int
+    record: Record
+    file: str
+    state: VersionState
+
+    @property
+    def is_served(self) -> bool:
+        return self.state is VersionState.SERVED
+
+    def as_json(self) -> dict[str, Any]:
+        """Returns the record as in `records.jsonl`, and where it was found."""
+        return {
+            **record_as_json(self.record, self.topic, self.partition),
+            "served": self.is_served,
+            "state": str(self.state),
+            "file": self.file,
+            "position": self.record.batch.position,
+        }
+
+
+def history(
+    engine: Engine, request: History, progress: ProgressListener = SILENT
+) -> Iterator[KeyVersion | PartitionFailed]:
+    """Yields the versions, and the damage of files that may have held others."""
+
+    def search(key: TopicPartition) -> Iterator[KeyVersion | PartitionFailed]:
+        return _Search(engine, key, request, progress).versions()
+
+    return per_partition(engine, request, "searching", search, progress)
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A record with the key, and the file that holds it."""
+
+    record: Record
+    file: LogOnDisk
+
+    @property
+    def offset(self) -> int:
+        return self.record.offset
+
+    @property
+    def content(self) -> tuple[object, ...]:
+        """What two copies of a record have in common. After a truncation, the offset of a deleted
+        record has another one."""
+        record = self.record
+        return record.timestamp, record.key, record.value, tuple(record.headers)
+
+
+class _Search:
+    """The search in one partition."""
+
+    def __init__(
+        self, engine: Engine, key: TopicPartition, request: History, progress: ProgressListener
+    ) -> None:
+        self._topic, self._partition = key
+        self._request = request
+        self._progress = progress
+        self._disk = PartitionOnDisk(engine.log(*key))
+        self._damage: list[PartitionFailed] = []
+
+    def versions(self) -> Iterator[KeyVersion | PartitionFailed]:
+        for _, copies in groupby(self._in_order(), lambda found: found.offset):
+            yield from self._reported()
+            yield from self._distinct(copies)
+        yield from self._reported()
+
+    def _in_order(self) -> Iterator[_Found]:
+        """Yields the records with the key by offset. No file has an offset below its base, so that
+        what lies below the next file's base is complete."""
+        waiting: Iterable[_Found] = ()
+        files = self._disk.files
+        bases = [*(file.segment.base_offset for file in files[1:]), MAX_OFFSET]
+        total = sum(file.segment.size for file in files)
+        done = 0
+        for file, next_base in zip(files, bases, strict=True):
+            self._progress.check()
+            self._progress.report("searching", done, total)
+            later: list[_Found] = []
+            for found in heapq.merge(waiting, self._in_file(file), key=lambda each: each.offset):
+                if found.offset < next_base:
+                    yield found
+                else:
+                    later.append(found)
+            waiting = later
+            done += file.segment.size
+
+    def _in_file(self, file: LogOnDisk) -> Iterator[_Found]:
+        hides_aborted = self._request.isolation is Isolation.READ_COMMITTED
+        for part in self._disk.scan(file):
+            if isinstance(part, Damage):
+                where = f"{self._topic}-{self._partition}"
+                self._damage.append(PartitionFailed.of(part.error, where))
+                continue
+            for row in _rows_of(part, self._request.key):
+                record = part.record(row)
+                batch = record.batch
+                if not (hides_aborted and batch.is_transactional and self._disk.is_aborted(batch)):
+                    yield _Found(record, file)
+
+    def _reported(self) -> Iterator[PartitionFailed]:
+        yield from self._damage
+        self._damage.clear()
+
+    def _distinct(self, copies: Iterable[_Found]) -> Iterator[KeyVersion]:
+        """Yields the different records among those with one offset, the served one first."""
+        by_rank = sorted(copies, key=lambda found: not found.file.is_served)
+        seen: set[tuple[object, ...]] = set()
+        for found in by_rank:
+            if found.content not in seen:
+                seen.add(found.content)
+                file = found.file.segment.path
+                state = self._state(found)
+                yield KeyVersion(self._topic, self._partition, found.record, file, state)
+
+    def _state(self, found: _Found) -> VersionState:
+        view = self._disk.view
+        if found.offset < view.start_offset:
+            return VersionState.BELOW_START
+        if found.offset >= view.end_offset:
+            return VersionState.PAST_END
+        if not found.file.is_served:
+            return VersionState.COMPACTED
+        is_stable = found.offset < view.bound(self._request.isolation)
+        return VersionState.SERVED if is_stable else VersionState.UNSTABLE
+
+
+def _rows_of(columns: Columns, key: bytes) -> list[int]:
+    """Returns the rows whose key is `key`, ascending."""
+    rows: list[int] = []
+    row = kernel.last_row(columns.data, columns.spans, key)
+    while row >= 0:
+        rows.append(row)
+        row = kernel.last_row(columns.data, columns.spans[:row], key)
+    return rows[::-1]

@@ -1,0 +1,191 @@
+"""All versions of a key on the disk, compared with what Kafka's consumer got before a cleaning, and
+with an independent walk through all files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kafkafs.storage.errors import CorruptError, UnknownPartition
+from kafkafs.storage.format.layout import ControlType
+from kafkafs.storage.format.records.record_columns import SimpleRecord
+from kafkafs.storage.lines.json_output import json_lines, record_as_json
+from kafkafs.storage.log.read.transactions import Isolation
+from kafkafs.storage.log_dirs.engine import Engine
+from kafkafs.storage.log_dirs.selection import Selection
+from kafkafs.storage.operations.history import History, KeyVersion, VersionState, history
+from kafkafs.storage.operations.request import PartitionFailed
+from tests import answers
+from tests.building import BatchFields, build_batch, build_end_txn_marker
+from tests.logs import TopicSettings, walk, write_topic
+
+Corpus = Callable[[str], Path]
+
+BEFORE, AFTER = "compact-before", "compact-after"
+KEY = b"k"
+
+
+def versions(
+    directory: Path,
+    key: bytes = KEY,
+    where: str = "t/0",
+    isolation: Isolation = Isolation.READ_COMMITTED,
+) -> list[KeyVersion]:
+    rows = list(history(Engine(str(directory)), History(Selection.of(where), key, isolation)))
+    assert not [row for row in rows if isinstance(row, PartitionFailed)]
+    return [row for row in rows if isinstance(row, KeyVersion)]
+
+
+def put(offset: int, value: bytes | None, key: bytes = KEY, epoch: int = 0) -> bytes:
+    record = SimpleRecord(1_700_000_000_000 + offset, key, value, offset=offset)
+    return build_batch([record], BatchFields(base_offset=offset, leader_epoch=epoch))
+
+
+def log(directory: Path, base: int = 0) -> Path:
+    return directory / "t-0" / f"{base:020}.log"
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Path:
+    """Three segments, of the offsets 0 and 1, 2 and 3, 4; all have the key."""
+    size = len(put(0, b"0"))
+    batches = [put(at, b"%d" % at) for at in range(5)]
+    return write_topic(tmp_path / "data", batches, TopicSettings(segment_bytes=2 * size))
+
+
+@pytest.mark.parametrize("topic", ["cmp-plain", "cmp-tomb", "cmp-delete", "cmp-zstd", "cmp-txn"])
+def test_what_a_cleaning_superseded(corpus: Corpus, topic: str) -> None:
+    """The cleaner has left the old segments, so every record that a consumer got before is there
+    once, and as served exactly what a consumer gets now."""
+    before, after = (list(answers.records(name, topic, 0)) for name in (BEFORE, AFTER))
+    keys = sorted({record.key for record in before if record.key is not None})
+    for key in keys[:: len(keys) // 4]:
+        found = versions(corpus(AFTER), key, topic)
+        expected = [each for each in before if each.key == key]
+        assert [(v.record.offset, v.record.timestamp, v.record.value) for v in found] == [
+            (each.offset, each.timestamp, each.value) for each in expected
+        ]
+        served = [v.record.offset for v in found if v.is_served]
+        assert served == [each.offset for each in after if each.key == key]
+        for each in found:
+            assert each.file.endswith(".log" if each.is_served else ".log.deleted")
+
+
+def test_every_file_is_searched(corpus: Corpus) -> None:
+    """Finds the offsets that a walk through all files finds."""
+    directory = corpus("kafka43-clean") / "compacted-0"
+    batches = {
+        header.base_offset: header
+        for path in directory.iterdir()
+        if path.name.endswith((".log", ".log.deleted"))
+        for header in walk(path.read_bytes())
+    }
+    key = b"key-29"
+    found = versions(corpus("kafka43-clean"), key, "compacted")
+    assert len(found) > 3
+    for each in found:
+        batch = batches[each.record.batch.base_offset]
+        assert Path(each.file).read_bytes()[each.record.batch.position :][:8] == batch.data[:8]
+    holding = sum(header.data.count(key + b"\x01") for header in batches.values())
+    assert holding <= len(found)
+
+
+def test_why_a_version_is_not_served(small: Path) -> None:
+    for suffix in (".log", ".index", ".timeindex"):
+        path = log(small).with_suffix(suffix)
+        path.rename(f"{path}.deleted")
+    (small / "log-start-offset-checkpoint").write_text("0\n1\nt 0 3\n")
+    found = versions(small)
+    assert [each.state for each in found] == [VersionState.BELOW_START] * 3 + [
+        VersionState.SERVED
+    ] * 2
+    assert [Path(each.file).name.partition(".")[2] for each in found] == [
+        *("log.deleted", "log.deleted"),
+        *("log", "log", "log"),
+    ]
+    assert [each.as_json()["served"] for each in found] == [False] * 3 + [True] * 2
+
+
+def test_files_of_every_state_and_name(small: Path) -> None:
+    """A record in several files is one version; another record with its offset is a second one."""
+    partition = small / "t-0"
+    (partition / f"{0:020}.log.cleaned").write_bytes(put(0, b"0") + put(1, b"1")[:20])
+    (partition / f"{2:020}.log.1.deleted").write_bytes(put(2, b"2") + put(3, None))
+    (partition / f"{3:020}.log.cleaned.2.deleted").write_bytes(put(3, b"3"))
+    (partition / f"{5:020}.log.deleted").write_bytes(put(5, b"5") + put(6, b"6", b"another"))
+    found = [(v.record.offset, v.record.value, v.state) for v in versions(small)]
+    assert found == [
+        *((at, b"%d" % at, VersionState.SERVED) for at in range(4)),
+        (3, None, VersionState.COMPACTED),
+        (4, b"4", VersionState.SERVED),
+        (5, b"5", VersionState.PAST_END),
+    ]
+
+
+def test_aborted_transactions(tmp_path: Path) -> None:
+    """Are left out, as their markers say, wherever the batch and the marker are."""
+
+    def batch(offset: int) -> tuple[list[SimpleRecord], BatchFields]:
+        fields = BatchFields(
+            base_offset=offset, producer_id=7, producer_epoch=0, base_sequence=0,
+            is_transactional=True,
+        )  # fmt: skip
+        return [SimpleRecord(1_700_000_000_000, KEY, b"%d" % offset, offset=offset)], fields
+
+    def marker(offset: int, kind: ControlType) -> bytes:
+        fields = BatchFields(base_offset=offset, producer_id=7, producer_epoch=0)
+        return build_end_txn_marker(kind, 1_700_000_000_000, 0, fields)
+
+    batches = [
+        build_batch(*batch(0)), marker(1, ControlType.ABORT), build_batch(*batch(2)),
+        marker(3, ControlType.COMMIT), build_batch(*batch(4)),
+    ]  # fmt: skip
+    size = len(batches[0])
+    root = write_topic(tmp_path / "data", batches, TopicSettings(segment_bytes=size + 1))
+    log(root).rename(f"{log(root)}.deleted")
+    states = VersionState.BELOW_START, VersionState.SERVED, VersionState.UNSTABLE
+    assert [(v.record.offset, v.state) for v in versions(root)] == [(2, states[1]), (4, states[2])]
+    every = versions(root, isolation=Isolation.READ_UNCOMMITTED)
+    assert [(v.record.offset, v.state) for v in every] == [
+        (0, states[0]), (2, states[1]), (4, states[1]),
+    ]  # fmt: skip
+
+
+def test_damage_is_reported_and_the_rest_is_found(small: Path) -> None:
+    path = log(small, 2)
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+    rows = list(history(Engine(str(small)), History(Selection.of("t"), KEY)))
+    offsets = [row.record.offset for row in rows if isinstance(row, KeyVersion)]
+    [failed] = [row for row in rows if isinstance(row, PartitionFailed)]
+    assert offsets == [0, 1, 2, 4]
+    assert isinstance(failed.cause, CorruptError)
+    assert (failed.cause.file, failed.cause.position) == (str(path), len(data) // 2)
+
+
+def test_a_row_is_a_line_of_the_log_with_more(corpus: Corpus) -> None:
+    engine = Engine(str(corpus("kafka43-clean")))
+    view = engine.log("codec-none", 0).view()
+    for columns in view.read():
+        lines = bytes(json_lines(columns, "codec-none", 0)).splitlines()
+        rows = [columns.record(row) for row in range(len(columns))]
+        assert [json.loads(line) for line in lines] == [
+            record_as_json(record, "codec-none", 0) for record in rows
+        ]
+    key = next(
+        record.key for record in answers.records("kafka43-clean", "codec-none", 0) if record.key
+    )
+    for each in versions(corpus("kafka43-clean"), key, "codec-none"):
+        found = each.as_json()
+        assert list(found)[-4:] == ["served", "state", "file", "position"]
+        assert found["offset"] == each.record.offset
+
+
+def test_names_that_do_not_exist(small: Path) -> None:
+    with pytest.raises(UnknownPartition):
+        History(Selection.of("t/1"), KEY).check(Engine(str(small)))
+    assert versions(small, b"nobody") == []
