@@ -69,7 +69,9 @@ class Engine:
         self.configs = run_configs((configs or {}).items())
         reader = reader_config(self.configs)
         self.context = ReadContext(read_limits(reader))
-        self.log_dirs = LogDirs(paths, self.context, reader.kafkafs_prefer_dir)
+        self.log_dirs = LogDirs(
+            paths, self.context, reader.kafkafs_prefer_dir, self._registered_topic_id
+        )
         self.latest = LatestRecords(reader.kafkafs_key_cache_bytes)
         self._logs: dict[TopicPartition, tuple[PartitionDir, Log]] = {}
         self._lock = threading.Lock()  # guards _logs
@@ -143,13 +145,18 @@ class Engine:
         else from the topic's own directories; "" if neither has it, or if directories contradict
         each other. Raises UnknownTopic."""
         partitions = self.numbers_of(topic)
-        known = self.metadata().topics.get(topic)
-        if known is not None:
-            return known.topic_id
+        known = self._registered_topic_id(topic)
+        if known:
+            return known
         try:
             return self.partition_dir(topic, partitions[0]).topic_id()
         except (CorruptError, LogDirError):
             return ""
+
+    def _registered_topic_id(self, topic: str) -> str:
+        """Returns the topic's id in the cluster's metadata, "" if it is not there."""
+        known = self.metadata().topics.get(topic)
+        return known.topic_id if known is not None else ""
 
     def topic_config(self, topic: str) -> Resolved:
         """Resolves the topic's configs from this run, kafkafs's own file, the cluster's metadata

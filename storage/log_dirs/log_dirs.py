@@ -8,7 +8,7 @@ in more than one of them.
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -47,11 +47,14 @@ class LogDirs:
         paths: str | Sequence[str],
         context: ReadContext | None = None,
         preferred: str = "",
+        registered_id: Callable[[str], str] = lambda topic: "",
     ) -> None:
         """`preferred`: the one of `paths` to serve where they contradict each other, and whose
-        replicas to serve; "" if none. Raises LogDirError if one of `paths` is not a log directory,
-        or is given twice, or if they belong to different clusters and none is preferred;
-        ConfigError if `preferred` is not one of them."""
+        replicas to serve; "" if none. `registered_id`: see ReplicaSelector.
+
+        Raises LogDirError if one of `paths` is not a log directory, or is given twice, or if they
+        belong to different clusters and none is preferred; ConfigError if `preferred` is not one of
+        them."""
         listed = paths.split(",") if isinstance(paths, str) else paths
         self.dirs = tuple(LogDir(path.strip()) for path in listed if path.strip())
         if not self.dirs:
@@ -61,7 +64,7 @@ class LogDirs:
         if self._preferred is None:
             for found, why in self.of_other_clusters():
                 raise LogDirError(found.path, f"{why}; {ADVICE}")
-        self._selector = ReplicaSelector(context or ReadContext(), self._preferred)
+        self._selector = ReplicaSelector(context or ReadContext(), self._preferred, registered_id)
         self._joined = _Joined([], Partitions({}, self._selector))
         self._failed: list[str] = []
 
@@ -159,8 +162,9 @@ def other_cluster(log_dir: LogDir, first: LogDir) -> str:
     found, expected = log_dir.meta.cluster_id, first.meta.cluster_id
     if not found or not expected or found == expected:
         return ""
-    ours = f"{printable(first.path)} is of cluster {printable(expected)}"
-    return f"of cluster {printable(found)}, but {ours}"
+    return (
+        f"has cluster id {printable(found)}, but {printable(first.path)} has {printable(expected)}"
+    )
 
 
 def _find_preferred(log_dirs: Sequence[LogDir], path: str) -> LogDir:

@@ -11,14 +11,14 @@ only when they are used.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from time import monotonic
 from typing import Final
 
 from ..errors import CorruptError, LogDirError, SegmentGone, StorageError, fresh, printable
-from ..format.files.names import LEADER_EPOCH_FILE, TopicPartition
+from ..format.files.names import LEADER_EPOCH_FILE, METADATA_TOPIC, TopicPartition
 from ..io.disk import DirFd
 from ..log.read.context import ReadContext
 from ..log.read.log import Log
@@ -107,11 +107,12 @@ class _Life:
     def contradiction(self, other: _Life) -> str:
         """Returns how the two differ, "" if they may be the same topic."""
         for what, mine, its in (
-            ("cluster", self.cluster_id, other.cluster_id),
+            ("cluster id", self.cluster_id, other.cluster_id),
             ("topic id", self.topic_id, other.topic_id),
         ):
             if mine and its and mine != its:
-                return f"of {what} {mine}, but {printable(other.found.path)} is of {what} {its}"
+                theirs = f"{printable(other.found.path)} has {printable(its)}"
+                return f"has {what} {printable(mine)}, but {theirs}"
         return ""
 
 
@@ -130,10 +131,18 @@ class _Selected:
 class ReplicaSelector:
     """Selects which of a partition's copies in several directories to serve. Thread-safe."""
 
-    def __init__(self, context: ReadContext, preferred: LogDir | None) -> None:
+    def __init__(
+        self,
+        context: ReadContext,
+        preferred: LogDir | None,
+        registered_id: Callable[[str], str] = lambda topic: "",
+    ) -> None:
+        """`registered_id` returns a topic's id in the cluster's metadata, "" if it has none."""
         self._context = context
         self._preferred = preferred
-        self._lock = threading.Lock()  # guards what follows
+        self._registered_id = registered_id
+        # Guards what follows. The cluster's metadata are in a partition, too.
+        self._lock = threading.RLock()
         self._selected: dict[TopicPartition, _Selected] = {}
         self._refused: dict[TopicPartition, LogDirError] = {}
 
@@ -199,7 +208,8 @@ class ReplicaSelector:
             for one, other in combinations(lives.values(), 2):
                 why = other.contradiction(one)
                 if why:
-                    raise LogDirError(other.found.path, f"{why}; {ADVICE}")
+                    known = self._registered(topic.found[0].topic)
+                    raise LogDirError(other.found.path, f"{why}{known}; {ADVICE}")
             return copies
         why = ""
         candidates = []
@@ -211,6 +221,16 @@ class ReplicaSelector:
         if not candidates:
             raise LogDirError(copies[0].path, f"{why}, which is preferred")
         return candidates
+
+    def _registered(self, topic: str) -> str:
+        """Returns what to add to the error of a topic with several ids."""
+        if topic == METADATA_TOPIC:
+            return ""
+        try:
+            topic_id = self._registered_id(topic)
+        except (StorageError, OSError):
+            return ""
+        return f" (the cluster's metadata has {printable(topic_id)})" if topic_id else ""
 
     def _elect(
         self, key: TopicPartition, candidates: Sequence[PartitionDir]

@@ -222,6 +222,6 @@ def test_directories_of_other_clusters_are_refused(tmp_path: Path) -> None:
     one, other = replica(tmp_path / "a", run(0, 4)), replica(tmp_path / "b", run(0, 4))
     meta = other / "meta.properties"
     meta.write_text(meta.read_text().replace("cluster.id=a", "cluster.id=b"))
-    with pytest.raises(LogDirError, match="of cluster b"):
+    with pytest.raises(LogDirError, match="has cluster id b"):
         jobs.merge(NO_SESSION, str(one), str(other), str(tmp_path / "new"))
     assert not list(tmp_path.glob("new*"))

@@ -115,12 +115,12 @@ def test_directories_of_two_clusters_are_refused(tmp_path: Path) -> None:
     broker(tmp_path, 2, 0, name="u-0", cluster="d")
     with pytest.raises(LogDirError) as caught:
         opened(one, two)
-    assert str(caught.value).startswith(f"{two}: of cluster d, but {one} is of cluster c{ADVICE}")
+    assert str(caught.value).startswith(f"{two}: has cluster id d, but {one} has c{ADVICE}")
     engine = opened(one, two, prefer=one)
     assert values(engine) == [b"broker-1"]
     assert values(engine, "u") == [b"broker-2"]  # only that cluster has it
     assert engine.problems == [
-        f"{two}: of cluster d, but {one} is of cluster c",
+        f"{two}: has cluster id d, but {one} has c",
         f"{two}/t-0: not served, because {one}/t-0 is preferred",
     ]
 
@@ -131,7 +131,7 @@ def test_two_lives_of_a_topic_are_refused(tmp_path: Path) -> None:
     broker(tmp_path, 2, 0, name="t-1", topic_id=OTHER)
     broker(tmp_path, 2, 0, name="u-0")
     engine = opened(one, two)
-    why = f"{two}/t-0: of topic id {IDS[OTHER]}, but {one}/t-0 is of topic id {IDS[ONE]}{ADVICE}"
+    why = f"{two}/t-0: has topic id {IDS[OTHER]}, but {one}/t-0 has {IDS[ONE]}{ADVICE}"
     for number in (0, 1):
         with pytest.raises(LogDirError) as caught:
             engine.log("t", number)
@@ -196,7 +196,7 @@ class TestCluster:
         ]
 
     def test_two_lives_of_a_topic(self, brokers: list[Path]) -> None:
-        with pytest.raises(LogDirError, match=r"2/reborn-0 is of topic id"):
+        with pytest.raises(LogDirError, match=r"2/reborn-0 has \S+ \(the cluster's metadata has "):
             opened(*brokers).log("reborn", 0)
         first = values(opened(*brokers, prefer=brokers[0]), "reborn")
         assert len(first) == 50
