@@ -165,7 +165,9 @@ class GroupTopicDirectory(_GroupsNode):
             return None
         try:
             partition = self.catalog.partition(offset.topic, offset.partition)
-            return stream_file(self.catalog, partition, Member.RECORDS_JSONL, offset.offset)
+            return stream_file(
+                self.catalog, partition, Member.RECORDS_JSONL, offset.offset, self.group
+            )
         except (UnknownTopic, UnknownPartition):
             return None
 

@@ -108,9 +108,14 @@ STREAM_NAMES: Final = {
 
 
 def stream_file(
-    catalog: Catalog, partition: MountedPartition, member: Member, start: int = 0
+    catalog: Catalog,
+    partition: MountedPartition,
+    member: Member,
+    start: int = 0,
+    reader: str | None = None,
 ) -> StreamFile:
-    """Returns the stream of what the partition serves now, from the offset `start` on."""
+    """Returns the stream of what the partition serves now, from the offset `start` on. For each
+    `reader`, a group, it is a file of its own."""
     seen = partition.seen()
     bound = partition.bound(seen.view)
     if start > seen.view.start_offset:
@@ -118,7 +123,7 @@ def stream_file(
     # The key determines the bytes: every removal or replacement counts as a loss. Damage after the
     # last batch changes none, but ends the reading of them.
     is_torn = seen.view.tail is not None
-    key = (partition, member, seen.losses, seen.view.start_offset, bound, is_torn)
+    key = (partition, member, seen.losses, seen.view.start_offset, bound, is_torn, reader)
 
     def make(inode: int, reported: Reported) -> StreamFile:
         return StreamFile(catalog, partition, member, seen, reported, inode)
