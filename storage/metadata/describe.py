@@ -53,6 +53,7 @@ class UnitReader:
         """`new_topics`: names of the topics that the unit creates, by id."""
         self.replay = replay
         self.new_topics = new_topics
+        self.new_names = {name: topic_id for topic_id, name in new_topics.items()}
         self.drafts: dict[tuple[Any, ...], Draft] = {}
 
     def draft(
@@ -117,12 +118,12 @@ class UnitReader:
         topic_id, number = data["topicId"], data["partitionId"]
         name, old = self.topic(topic_id), self.replay.partition(topic_id, number)
         changed: dict[str, list[Any]] = {}
-        for key, attribute in _PARTITION_CHANGES.items():
-            if data.get(key) is not None:
+        for field, attribute in _PARTITION_CHANGES.items():
+            if data.get(field) is not None:
                 before = None if old is None else getattr(old, attribute)
                 before = list(before) if isinstance(before, tuple) else before
-                if before != data[key]:
-                    changed[key] = [before, data[key]]
+                if before != data[field]:
+                    changed[field] = [before, data[field]]
         if not changed:
             return
         details = {"topic": name, "topicId": topic_id, "partitions": [], "changed": changed}
@@ -142,11 +143,11 @@ class UnitReader:
         value = data["value"]
         if value is not None:
             value = shown_configs({name: value})[name]
-        for topic_id, topic in self.new_topics.items():
-            if kind == ResourceType.TOPIC and topic == resource and value is not None:
-                self.created(entry, topic_id, topic)["configs"][name] = value
-                return
-        details = {
+        topic_id = self.new_names.get(resource) if kind == ResourceType.TOPIC else None
+        if topic_id is not None and value is not None:
+            self.created(entry, topic_id, resource)["configs"][name] = value
+            return
+        details: dict[str, Any] = {
             "resource": resource_text(kind, resource),
             "resourceType": resource_word(kind),
             "resourceName": resource or None,

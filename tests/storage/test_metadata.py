@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkafs.storage.errors import CorruptError
+from kafkafs.storage.format.layout import ControlType
 from kafkafs.storage.format.messages.metadata import (
     MetadataRecord,
     RecordType,
@@ -18,7 +19,14 @@ from kafkafs.storage.format.messages.metadata import (
     metadata_schemas,
     parse_metadata_record,
 )
-from kafkafs.storage.metadata.image import MetadataImage, PartitionRegistration
+from kafkafs.storage.metadata.image import (
+    DelegationToken,
+    Endpoint,
+    MetadataImage,
+    PartitionRegistration,
+    Quorum,
+    Voter,
+)
 from kafkafs.storage.metadata.replay import MetadataReplay
 
 ORDERS = "nGzD2cX5TF6uAl_9vaE5hA"
@@ -306,3 +314,62 @@ def test_an_image_does_not_change() -> None:
         sums.apply(each)
     assert before == copy
     assert set(sums.image(6, 0).topics["t"].partitions) == {0, 1}
+
+
+def test_tokens_name_their_owners() -> None:
+    token = record(
+        RecordType.DELEGATION_TOKEN,
+        owner="User:a",
+        requester="User:b",
+        renewers=["User:c"],
+        issueTimestamp=1,
+        maxTimestamp=3,
+        expirationTimestamp=2,
+        tokenId="T",
+    )
+    assert image(token).tokens == {
+        "T": DelegationToken("T", "User:a", "User:b", ("User:c",), 1, 3, 2)
+    }
+    assert image(token, record(RecordType.REMOVE_DELEGATION_TOKEN, tokenId="T")).tokens == {}
+
+
+def test_a_broker_is_fenced_and_leaves() -> None:
+    registered = record(
+        RecordType.REGISTER_BROKER,
+        brokerId=3,
+        brokerEpoch=7,
+        incarnationId="I",
+        endPoints=[{"name": "SSL", "host": "::1", "port": 9, "securityProtocol": 1}],
+        features=[{"name": "f", "minSupportedVersion": 1, "maxSupportedVersion": 2}],
+        rack="r",
+        fenced=True,
+    )
+    before = image(registered).brokers[3]
+    assert (before.endpoints, before.rack, before.features) == (
+        (Endpoint("SSL", "::1", 9, "SSL"),), "r", {"f": (1, 2)}
+    )  # fmt: skip
+    unfenced = record(RecordType.UNFENCE_BROKER, id=3, epoch=7)
+    assert not image(registered, unfenced).brokers[3].fenced
+    assert image(registered, unfenced, record(RecordType.FENCE_BROKER, id=3)).brokers[3] == before
+    changed = record(RecordType.BROKER_REGISTRATION_CHANGE, brokerId=3, fenced=-1, logDirs=["D"])
+    now = image(registered, changed).brokers[3]
+    assert (now.fenced, now.log_dirs, now.in_controlled_shutdown) == (False, ("D",), False)
+    assert image(registered, record(RecordType.UNREGISTER_BROKER, brokerId=3)).brokers == {}
+
+
+def test_a_quorum_with_voters_of_its_own() -> None:
+    sums = MetadataReplay()
+    voters: list[dict[str, object]] = [
+        {
+            "voterId": voter,
+            "voterDirectoryId": f"D{voter}",
+            "endpoints": [{"name": "CONTROLLER", "host": "h", "port": voter}],
+        }
+        for voter in (1, 2)
+    ]
+    sums.apply_control(ControlType.KRAFT_VERSION, {"kRaftVersion": 1}, 3)
+    sums.apply_control(ControlType.KRAFT_VOTERS, {"voters": voters}, 3)
+    elected = {"leaderId": 2, "voters": [{"voterId": 1}, {"voterId": 2}]}
+    sums.apply_control(ControlType.LEADER_CHANGE, elected, 4)
+    expected = {n: Voter(n, f"D{n}", (Endpoint("CONTROLLER", "h", n, ""),)) for n in (1, 2)}
+    assert sums.image(0, 0).quorum == Quorum(2, 4, expected, 1)
