@@ -173,8 +173,8 @@ class ReaderConfig:
     kafkafs_size_wait_ms: int = define(1000, _int(0))
     # Files and indexes to keep open; fewer if the process may not open as many.
     kafkafs_open_files: int = define(8192, _int(1))
-    # Of the log directories, the one to serve where they contradict each other; "" for none.
-    kafkafs_prefer_dir: str = define("", str)
+    # Of the log directories, the one to serve where they contradict each other.
+    kafkafs_prefer_dir: str | None = define(None, str)
 
 
 _TOPIC = declared(TopicConfig)

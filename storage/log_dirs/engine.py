@@ -70,7 +70,7 @@ class Engine:
         reader = reader_config(self.configs)
         self.context = ReadContext(read_limits(reader))
         self.log_dirs = LogDirs(
-            paths, self.context, reader.kafkafs_prefer_dir, self._registered_topic_id
+            paths, self.context, reader.kafkafs_prefer_dir or "", self._registered_topic_id
         )
         self.latest = LatestRecords(reader.kafkafs_key_cache_bytes)
         self._logs: dict[TopicPartition, tuple[PartitionDir, Log]] = {}
