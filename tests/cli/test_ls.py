@@ -98,6 +98,21 @@ def test_several_log_directories(kafkafs: Kafkafs, corpus: Corpus) -> None:
     assert set(both) == each[0] | each[1]
 
 
+def test_brokers_that_contradict_each_other(kafkafs: Kafkafs, corpus: Corpus) -> None:
+    """What needs the topic of which they have two lives fails; the rest is shown."""
+    brokers = [f"{corpus('cluster43')}/{node}" for node in (1, 2)]
+    both = ",".join(brokers)
+    assert "reborn" in lines_of(kafkafs("ls", both))
+    result = kafkafs("ls", both, "reborn", "only-on-2/0/offset/0")
+    assert result.exit_code == 1
+    assert result.stdout == "reborn:\n\nonly-on-2/0/offset/0:\nonly-on-2/0/offset/0\n"
+    [line] = result.stderr.splitlines()
+    assert line.startswith(f"kafkafs: reborn: {brokers[1]}/reborn-0: has topic id ")
+    assert f", but {brokers[0]}/reborn-0 has " in line
+    config = f"kafkafs.prefer.dir={brokers[1]}"
+    assert len(lines_of(kafkafs("ls", "-c", config, both, "reborn/0/offset"))) == 52
+
+
 def test_what_is_not_there_is_told_and_the_rest_is_listed(kafkafs: Kafkafs, clean: Path) -> None:
     result = kafkafs("ls", clean, "ordres", "one/0/offset", "orders/9", "orders/0/offset/9999")
     assert result.exit_code == 1
