@@ -258,6 +258,16 @@ from .operations.reindex import locked_segments as locked_segments
 from .operations.reindex import reindex_unit as reindex_unit
 from .operations.reindex import reindexed_partitions as reindexed_partitions
 from .operations.reindex import transactions_to_reindex as transactions_to_reindex
+from .operations.report.model import LogDirsReport as LogDirsReport
+from .operations.report.model import PartitionReport as PartitionReport
+from .operations.report.model import SegmentReport as SegmentReport
+from .operations.report.model import SegmentState as SegmentState
+from .operations.report.model import TopicReport as TopicReport
+from .operations.report.report import ReportLogDirs as ReportLogDirs
+from .operations.report.report import report as report
+from .operations.report.timeline import offsets_at as offsets_at
+from .operations.report.timeline import sizes_at as sizes_at
+from .operations.report.timeline import time_axis as time_axis
 from .operations.request import SILENT as SILENT
 from .operations.request import PartitionFailed as PartitionFailed
 from .operations.request import PartitionsRequest as PartitionsRequest

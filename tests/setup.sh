@@ -51,6 +51,8 @@ missing_packages() {
         have zip || echo zip
         have man || echo man-db
         have mandoc || echo mandoc
+        have chromium || echo chromium
+        have chromedriver || echo chromium-driver
     fi
 }
 

@@ -32,6 +32,7 @@ LAYERS = ("storage", "mount", "kafkafs")
 #: The files that may import an extra's modules; everything else runs without it.
 NEEDING = {
     "mount": ("mount/fuse/", "mount/session/session.py"),
+    "report": ("mount/documents/report/page.py",),
     "spark": ("kafkafs/spark/", "kafkafs/cli/verbs/spark"),
 }
 #: Prints the names of all modules that an installation without extras can import.

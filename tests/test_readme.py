@@ -57,7 +57,7 @@ ANSWERS: dict[str, tuple[list[int], str]] = {
     "The value of a key at a time": ([0], r'^\{"key":"customer-519",.*"offset":1779,.*\}\n$'),
     "The last record": ([0], r'^\{"key":.*"offset":6673,'),
     "The records between two times": ([0], r" 2671\n.* 2672\n"),
-    "Which partition is the largest": ([0, 0], r"1209266\torders\t1\n1206903\torders\t0\n"),
+    "Which partition is the largest": ([0, 0, 0], r"1209266\torders\t1\n1206903\torders\t0\n"),
     "What would retention delete": ([0], r"orders +0 +0 +149315 .* retention.ms\n"),
     "Copy a topic": ([0, 0, 1], r"orders/2: 6653 records, offsets 0 to 6652\ncluster id: "),
     "Export a partition to Parquet": ([0], r"^$"),
@@ -236,7 +236,7 @@ def test_the_dependencies_are_those_of_the_package() -> None:
     rows += re.findall(r"\. (`\S+`): ", section(README_TEXT, "Dependencies"))
     listed = {distribution(name) for row in rows for name in re.findall(r"`([\w-]+)`", row)}
     extras = project()["optional-dependencies"]
-    declared = project()["dependencies"] + extras["mount"] + extras["spark"]
+    declared = project()["dependencies"] + extras["mount"] + extras["report"] + extras["spark"]
     assert listed == {distribution(each) for each in declared}
 
 

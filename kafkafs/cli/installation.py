@@ -14,7 +14,11 @@ from .support.failures import Failure
 
 #: Maps each extra for users to what it installs; these distributions have the names of their
 #: modules.
-EXTRAS: Final = {"mount": ("pyfuse3", "trio"), "spark": ("pyspark", "py4j")}
+EXTRAS: Final = {
+    "mount": ("pyfuse3", "trio"),
+    "report": ("jinja2", "plotly"),
+    "spark": ("pyspark", "py4j"),
+}
 
 
 def missing(extra: str) -> list[str]:

@@ -43,6 +43,7 @@ VERBS: Final = {
     "recover": "recover",
     "verify": "verify",
     "diff": "diff",
+    "report": "report",
     "transactions": "transactions",
     "spark": "spark",
     "completion": "completion",

@@ -10,6 +10,7 @@ from kafkafs.storage import UnknownTopic, printable
 
 from ..catalog import Catalog
 from ..documents import status
+from ..documents.report import is_available
 from ..node import (
     Attributes,
     DirectoryNode,
@@ -30,6 +31,7 @@ from .topic import CONFIG_FILE, TopicDirectory
 ABOUT = ".kafkafs"
 STATUS = "status.json"
 METRICS = "metrics"
+REPORT = "report.html"
 LOG = "log"
 CONTROL = "control"
 DELETED = "deleted"
@@ -48,6 +50,7 @@ class Top(IntEnum):
     CONTROL = 7
     DELETED = 8
     GROUPS = GROUPS_NUMBER
+    REPORT = 9
 
 
 # The names in `.kafkafs`, in listing order.
@@ -56,6 +59,7 @@ _NAMES: Final = {
     CONFIG_FILE: Top.CONFIG_FILE,
     METRICS: Top.METRICS,
     GROUPS: Top.GROUPS,
+    REPORT: Top.REPORT,
     LOG: Top.LOG,
     CONTROL: Top.CONTROL,
     DELETED: Top.DELETED,
@@ -138,7 +142,10 @@ class AboutDirectory(DirectoryNode):
 
             inode = pack(InodeKind.TOP, 0, Top.GROUPS)
             return GroupsDirectory(catalog, inode, self.inode)
+        if name == REPORT and is_available():
+            from .report import ReportFile
 
+            return ReportFile(catalog, pack(InodeKind.TOP, 0, Top.REPORT))
         if name == LOG:
             return RecentLogFile(pack(InodeKind.TOP, 0, Top.LOG), catalog.recent_log)
         if name == CONTROL and catalog.changes is not None:
@@ -158,8 +165,10 @@ class AboutDirectory(DirectoryNode):
         return entries_of(((name, self.child(name)) for name in self._names()), start)
 
     def _names(self) -> list[str]:
-        changes = self._catalog.changes
-        return [name for name in _NAMES if changes is not None or name not in _OF_CHANGES]
+        absent: tuple[str, ...] = () if self._catalog.changes is not None else _OF_CHANGES
+        if not is_available():
+            absent = (*absent, REPORT)
+        return [name for name in _NAMES if name not in absent]
 
 
 def top_node(catalog: Catalog, number: int) -> Node:

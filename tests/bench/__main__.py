@@ -43,7 +43,7 @@ ROWS: dict[int, Sequence[Callable[[Plan], Outcomes]]] = {
     5: [decoding.to_arrow, streaming.arrow],
     6: [records.cold],
     7: [records.listing],
-    8: [opening.many_partitions],
+    8: [opening.many_partitions, opening.report_of_many],
     9: [lookups.latency],
     10: [appending.from_memory],
     11: [appending.prebuilt],

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import time
 from pathlib import Path
 
 from kafkafs.storage.format.layout import Codec
 from tests.bench import mounts
+from tests.bench.commands import KAFKAFS
+from tests.bench.compacting import scratch_directory
 from tests.bench.data import build, kept, placed
 from tests.bench.plan import Plan
 from tests.bench.race import Figure, Outcome, Outcomes
@@ -17,6 +20,7 @@ _PARTITIONS_OF_A_TOPIC = 50
 _RECORDS_OF_A_SEGMENT = 4
 _SECONDS = Figure(1.0, "s")
 _MEMORY = Figure(200.0, "MiB")
+_REPORT_SECONDS = Figure(30.0, "s")
 
 
 def many_partitions(plan: Plan) -> Outcomes:
@@ -49,6 +53,22 @@ def many_partitions(plan: Plan) -> Outcomes:
             8, f"{what}: first and last record of each", Figure(time.perf_counter() - started, "s")
         )
         yield _memory(mounted, f"{what}: daemon after opening each partition")
+
+
+def report_of_many(plan: Plan) -> Outcomes:
+    """The report of the same directory, from indexes and batch headers."""
+    log_dir = _log_dir(plan)
+    with scratch_directory() as scratch:
+        page = scratch / "report.html"
+        started = time.perf_counter()
+        subprocess.run([*KAFKAFS, "report", str(log_dir), "-o", str(page)], check=True,
+                       stdout=subprocess.DEVNULL)  # fmt: skip
+        seconds = Figure(time.perf_counter() - started, "s")
+        size = page.stat().st_size / 2**20
+    yield Outcome(
+        8, f"{plan.partitions:,} partitions × {plan.segments}: report", seconds,
+        limit=_REPORT_SECONDS, note=f"a page of {size:.1f} MiB",
+    )  # fmt: skip
 
 
 def _open_whole(partition: Path) -> None:

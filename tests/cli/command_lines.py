@@ -40,6 +40,7 @@ READING: Final[Mapping[str, list[str]]] = {
     "diff": ["diff DIR DIR", "diff --bytes DIR DIR TOPIC/0", "diff DIR EMPTY"],
     "why": ["why DIR TOPIC/0", "why DIR NEW/0"],
     "verify": ["verify DIR", "verify DIR TOPIC/0"],
+    "report": ["report DIR -o -", "report --deep DIR TOPIC NEW -o -"],
     "topic list": ["topic list DIR", "topic list --json DIR NEW"],
     "topic config": ["topic config --all DIR TOPIC", "topic config DIR NEW"],
     "transactions": ["transactions DIR", "transactions DIR NEW"],

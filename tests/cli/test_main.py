@@ -55,6 +55,7 @@ def test_version(kafkafs: Kafkafs) -> None:
         "CRC-32C": "hardware" if crc32c.hardware_based else "software",
         "Python": platform.python_version(),
         "extra mount": f"pyfuse3 {version('pyfuse3')}, trio {version('trio')}",
+        "extra report": f"jinja2 {version('jinja2')}, plotly {version('plotly')}",
         "extra spark": f"pyspark {version('pyspark')}, py4j {version('py4j')}",
     }
 

@@ -1,0 +1,83 @@
+"""`kafkafs report`: writes a page that shows what is in log directories."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from .. import installation
+from ..support import output
+from ..support.params import (
+    LocalPath,
+    configs_option,
+    log_dirs_argument,
+    selection_argument,
+)
+from ..support.verb import Verb
+from ..support.words import Config
+
+if TYPE_CHECKING:
+    from kafkafs.storage import LogDirsReport, Selection
+
+
+@click.command(
+    cls=Verb,
+    short_help="Write a page with charts: growth, skew, segments, damage.",
+    examples=[
+        ("kafkafs report /data -o report.html", "write the page, and print its summary"),
+        ("kafkafs report --deep /data -o report.html", "read all records, too, and verify them"),
+        ("kafkafs report /data orders -o orders.html", "describe one topic"),
+    ],
+)
+@log_dirs_argument
+@selection_argument
+@click.option(
+    "-o",
+    "--output",
+    "target",
+    type=LocalPath(dir_okay=False, writable=True, allow_dash=True),
+    required=True,
+    help="The file to write; - is stdout.",
+)
+@click.option("--deep", is_flag=True, help="Read and verify all records instead of headers only.")
+@configs_option
+def command(
+    log_dirs: tuple[str, ...],
+    selection: Selection,
+    target: str,
+    deep: bool,
+    configs: tuple[Config, ...],
+) -> int:
+    """Describe LOG_DIRS, or only the named topics and partitions, on one page of HTML that needs no
+    network: size and rate over time, skew between partitions, segments and when each is deleted,
+    compression, open transactions, damage, configs, gaps and disorder in time.
+
+    Without --deep, only indexes and batch headers are read. Nothing is changed. A broker may be
+    running.
+    """
+    from kafkafs.storage import ReportLogDirs, report
+
+    from ..support.driver import perform
+
+    found: list[LogDirsReport] = []
+    with installation.needed_by("report", "report"):
+        from kafkafs.mount.documents.report.page import page
+
+        code = perform(log_dirs, configs, ReportLogDirs(selection, deep), report, found.append)
+        pages = [page(each) for each in found]
+    for each, data in zip(found, pages, strict=True):
+        if target == "-":
+            output.binary().write(data)
+            continue
+        with open(target, "wb") as file:
+            file.write(data)
+        output.binary().writelines(map(output.line, _summary(each)))
+    return code
+
+
+def _summary(report: LogDirsReport) -> list[str]:
+    """Returns the page's summary as lines of text."""
+    from kafkafs.mount.documents.report.highlights import highlights
+
+    return [f"{each.severity}: {each.text}" for each in highlights(report)]

@@ -1,0 +1,206 @@
+"""The summary of a report in sentences: what matters, the worst first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from kafkafs.storage import LogDirsReport, PartitionReport, SegmentState, TopicReport, printable
+
+from . import texts
+
+# A topic is skewed if its largest partition has so many times the average of its bytes, and a share
+# of all bytes that matters.
+_SKEWED: Final = 1.5
+_SHARE_THAT_MATTERS: Final = 0.01
+# Largest step back that is not worth mentioning, in ms.
+_USUAL_DISORDER_MS: Final = 60_000
+_NAMED: Final = 3
+
+
+class Severity(StrEnum):
+    BAD = "bad"
+    WARNING = "warning"
+    NOTE = "note"
+    GOOD = "good"
+
+
+@dataclass(frozen=True, slots=True)
+class Highlight:
+    """A sentence, and the section of the page that has the details."""
+
+    severity: Severity
+    text: str
+    section: str
+
+
+def highlights(report: LogDirsReport) -> list[Highlight]:
+    """Returns what matters in a report, ordered by severity."""
+    found = [
+        *_damage(report),
+        *_shutdown(report),
+        *_expired(report),
+        *_skew(report),
+        *_transactions(report),
+        *_compaction(report),
+        *_compression(report),
+        *_disorder(report),
+        *_gaps(report),
+    ]
+    order = list(Severity)
+    return sorted(found, key=lambda each: order.index(each.severity))
+
+
+def skewed_topics(report: LogDirsReport) -> list[TopicReport]:
+    """Returns the topics with a partition that is much larger than the average, worst first."""
+    total = sum(topic.size for topic in report.topics)
+    found = [
+        topic
+        for topic in report.topics
+        if topic.skew >= _SKEWED and topic.size >= _SHARE_THAT_MATTERS * total
+    ]
+    return sorted(found, key=lambda topic: -topic.skew)
+
+
+def _damage(report: LogDirsReport) -> Iterator[Highlight]:
+    damaged = [each for each in report.partitions if each.damage]
+    count = sum(len(each.damage) for each in damaged)
+    if report.unreadable:
+        what = texts.counted(len(report.unreadable), "partition")
+        where = _names([each.where for each in report.unreadable])
+        yield Highlight(Severity.BAD, f"{what} cannot be read: {where}.", "damage")
+    if damaged:
+        what = texts.counted(count, "place is", "places are")
+        where = _names([each.name for each in damaged])
+        yield Highlight(Severity.BAD, f"{what} damaged, in {where}.", "damage")
+    if report.problems:
+        what = texts.counted(len(report.problems), "problem")
+        yield Highlight(
+            Severity.WARNING, f"{what} with the directories or their small files.", "damage"
+        )
+    if not damaged and not report.unreadable:
+        how = "Every batch was verified" if report.is_deep else "Only headers were read"
+        yield Highlight(Severity.GOOD, f"No damage was found. {how}.", "damage")
+
+
+def _shutdown(report: LogDirsReport) -> Iterator[Highlight]:
+    unclean = [each.path for each in report.log_dirs if not each.is_clean]
+    if unclean:
+        text = f"{_names(unclean)} was not shut down cleanly, or is in use."
+        yield Highlight(Severity.NOTE, text, "top")
+
+
+def _expired(report: LogDirsReport) -> Iterator[Highlight]:
+    sizes = [(each.bytes_in(SegmentState.EXPIRED), each) for each in report.partitions]
+    total = sum(size for size, _ in sizes)
+    everything = sum(each.size for each in report.partitions)
+    if total:
+        concerned = [each for size, each in sorted(sizes, key=lambda pair: -pair[0]) if size]
+        text = (
+            f"{texts.size(total)} ({texts.share(total, everything)}) are expired: retention"
+            f" deletes them at its next run, in {_partitions(concerned)}."
+        )
+        yield Highlight(Severity.WARNING, text, "segments")
+    times = [each.next_deletion_ms for each in report.partitions]
+    coming = min((each for each in times if each is not None), default=None)
+    if coming is not None:
+        text = f"Retention deletes the next segment {texts.ago(coming, report.at_ms)}"
+        yield Highlight(Severity.NOTE, f"{text}, at {texts.time(coming)}.", "segments")
+    left = sum(each.deleted_bytes for each in report.partitions)
+    if left:
+        text = f"{texts.size(left)} are in files that are deleted, but still on the disk."
+        yield Highlight(Severity.NOTE, text, "segments")
+
+
+def _skew(report: LogDirsReport) -> Iterator[Highlight]:
+    for topic in skewed_topics(report)[:_NAMED]:
+        largest = max(topic.partitions, key=lambda each: each.size)
+        text = (
+            f"{printable(topic.topic)} is skewed: partition {largest.partition} has"
+            f" {texts.ratio(topic.skew)} times the average of its"
+            f" {len(topic.partitions)} partitions."
+        )
+        yield Highlight(Severity.WARNING, text, "skew")
+
+
+def _transactions(report: LogDirsReport) -> Iterator[Highlight]:
+    holding = [each for each in report.partitions if each.transactions]
+    if holding:
+        count = sum(len(each.transactions) for each in holding)
+        oldest = min(each.last_timestamp for one in holding for each in one.transactions)
+        verb = "is" if count == 1 else "are"
+        text = (
+            f"{texts.counted(count, 'transaction')} {verb} open, in {_partitions(holding)};"
+            f" the one idle longest wrote its last batch {texts.ago(oldest, report.at_ms)}."
+            " Consumers with read_committed cannot pass it."
+        )
+        yield Highlight(Severity.WARNING, text, "transactions")
+
+
+def _compaction(report: LogDirsReport) -> Iterator[Highlight]:
+    removable = sum(each.removable_bytes for each in report.partitions)
+    records = sum(each.removable_records for each in report.partitions)
+    dirty = sum(each.bytes_in(SegmentState.DIRTY) for each in report.partitions)
+    if removable or records:
+        text = (
+            f"Compaction would remove {texts.counted(records, 'record')} with"
+            f" {texts.size(removable)} of keys and values."
+        )
+        yield Highlight(Severity.NOTE, text, "segments")
+    elif dirty and not report.is_deep:
+        text = (
+            f"{texts.size(dirty)} are in segments that the cleaner can clean and that may have"
+            " superseded records; --deep counts them."
+        )
+        yield Highlight(Severity.NOTE, text, "segments")
+
+
+def _compression(report: LogDirsReport) -> Iterator[Highlight]:
+    total = sum(use.stored_bytes for each in report.partitions for use in each.codecs.values())
+    plain = sum(each.size for each in report.partitions if list(each.codecs) == ["none"])
+    everything = sum(each.size for each in report.partitions)
+    if total and plain > everything / 2:
+        share = texts.share(plain, everything)
+        text = f"{share} of all bytes are in partitions without compression."
+        yield Highlight(Severity.NOTE, text, "compression")
+
+
+def _disorder(report: LogDirsReport) -> Iterator[Highlight]:
+    back = [each for each in report.partitions if each.disorder.largest_ms > _USUAL_DISORDER_MS]
+    back.sort(key=lambda each: -each.disorder.largest_ms)
+    if back:
+        text = (
+            f"Timestamps go back by up to {texts.duration(back[0].disorder.largest_ms)}, in"
+            f" {_partitions(back)}."
+        )
+        yield Highlight(Severity.NOTE, text, "time")
+    future = [each for each in report.partitions if each.disorder.future]
+    if future:
+        text = f"Records are later than this report, in {_partitions(future)}."
+        yield Highlight(Severity.WARNING, text, "time")
+
+
+def _gaps(report: LogDirsReport) -> Iterator[Highlight]:
+    with_gaps = [each for each in report.partitions if each.gaps]
+    if with_gaps:
+        worst = max(with_gaps, key=lambda each: each.gaps[0].length_ms)
+        gap = worst.gaps[0]
+        text = (
+            f"The longest gap is {texts.duration(gap.length_ms)}, in {printable(worst.name)} from"
+            f" {texts.time(gap.from_ms)} on."
+        )
+        yield Highlight(Severity.NOTE, text, "time")
+
+
+def _partitions(found: list[PartitionReport]) -> str:
+    return _names([each.name for each in found])
+
+
+def _names(names: list[str]) -> str:
+    """Joins the first names, and says how many more there are."""
+    shown = [printable(name) for name in dict.fromkeys(names)]
+    more = len(shown) - _NAMED
+    text = ", ".join(shown[:_NAMED])
+    return f"{text} and {more} more" if more > 0 else text

@@ -1,0 +1,228 @@
+"""The tables of a report's page. Each is complete or says what it leaves out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from kafkafs.storage import (
+    LogDirsReport,
+    PartitionReport,
+    SegmentState,
+    TopicReport,
+    printable,
+)
+
+from . import texts
+
+#: Rows of a table; the rest are summed in its note.
+MOST_ROWS: Final = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A cell: its text, what it is sorted by, and a class of the style sheet."""
+
+    text: str
+    order: float | str = ""
+    style: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PageTable:
+    """A table. `columns`: name, and whether it holds numbers. `note`: what was left out."""
+
+    columns: Sequence[tuple[str, bool]]
+    rows: Sequence[Sequence[Cell]]
+    note: str = ""
+
+
+def _table(
+    columns: Sequence[str], rows: Iterable[Sequence[Cell]], left_out: str = "rows"
+) -> PageTable:
+    """Returns a table of the first rows; the name of a column of numbers ends in "#"."""
+    every = list(rows)
+    more = len(every) - MOST_ROWS
+    note = f"{more:,} more {left_out} with less are left out." if more > 0 else ""
+    named = [(name.rstrip("#"), name.endswith("#")) for name in columns]
+    return PageTable(named, every[:MOST_ROWS], note)
+
+
+def _size(count: int) -> Cell:
+    return Cell(texts.size(count) if count else "-", count)
+
+
+def _number(count: int) -> Cell:
+    return Cell(texts.number(count), count)
+
+
+def _time(ms: int | None) -> Cell:
+    return Cell(texts.time(ms), -1 if ms is None else ms)
+
+
+def _text(value: str) -> Cell:
+    shown = printable(value)
+    return Cell(shown, shown)
+
+
+def topics(report: LogDirsReport) -> PageTable:
+    """Returns the topics, the largest first."""
+    records = "records#" if report.is_deep else "offsets#"
+    columns = (
+        *("topic", "partitions#", "segments#", "size#", records, "skew#", "codec", "first record"),
+        *("last record", "expired#", "next deletion"),
+    )
+    ordered = sorted(report.topics, key=lambda each: (each.is_internal, -each.size))
+    return _table(columns, map(_topic, ordered), "topics")
+
+
+def _topic(topic: TopicReport) -> list[Cell]:
+    partitions = topic.partitions
+    used = [each.growth.timestamps for each in partitions if len(each.growth)]
+    deletions = [each.next_deletion_ms for each in partitions if each.next_deletion_ms is not None]
+    codecs = sorted({name for each in partitions for name in each.codecs})
+    return [
+        _text(topic.topic),
+        _number(len(partitions)),
+        _number(sum(len(each.segments) for each in partitions)),
+        _size(topic.size),
+        _number(sum(each.records for each in partitions)),
+        Cell(texts.ratio(topic.skew) if topic.size else "-", topic.skew),
+        _text(", ".join(codecs) or "-"),
+        _time(min((int(each[0]) for each in used), default=None)),
+        _time(max((int(each[-1]) for each in used), default=None)),
+        _size(sum(each.bytes_in(SegmentState.EXPIRED) for each in partitions)),
+        _time(min(deletions, default=None)),
+    ]
+
+
+def partitions(report: LogDirsReport) -> PageTable:
+    """Returns the partitions, the largest first."""
+    records = "records#" if report.is_deep else "offsets#"
+    columns = (
+        *("partition", "segments#", "size#", "log start#", "log end#", records, "expired#"),
+        *("removable#" if report.is_deep else "dirty#", "next deletion", "log directory"),
+    )
+    ordered = sorted(report.partitions, key=lambda each: -each.size)
+    return _table(columns, (_partition(each, report) for each in ordered), "partitions")
+
+
+def _partition(found: PartitionReport, report: LogDirsReport) -> list[Cell]:
+    dirty = found.removable_bytes if report.is_deep else found.bytes_in(SegmentState.DIRTY)
+    return [
+        _text(found.name),
+        _number(len(found.segments)),
+        _size(found.size),
+        _number(found.start_offset),
+        _number(found.end_offset),
+        _number(found.records),
+        _size(found.bytes_in(SegmentState.EXPIRED)),
+        _size(dirty),
+        _time(found.next_deletion_ms),
+        _text(found.log_dir),
+    ]
+
+
+def compression(report: LogDirsReport) -> PageTable:
+    """Returns the codecs by topic, the most bytes first."""
+    columns = ("topic", "codec", "batches#", "bytes examined#", "average batch#", "ratio#")
+    rows = [row for topic in report.topics for row in _codecs(topic)]
+    return _table(columns, sorted(rows, key=lambda row: -float(row[3].order)))
+
+
+def _codecs(topic: TopicReport) -> Iterator[list[Cell]]:
+    for name in sorted({name for each in topic.partitions for name in each.codecs}):
+        uses = [each.codecs[name] for each in topic.partitions if name in each.codecs]
+        batches, stored = sum(use.batches for use in uses), sum(use.stored_bytes for use in uses)
+        data = sum(use.data_bytes for use in uses)
+        ratio = data / stored if stored else 0.0
+        yield [
+            _text(topic.topic),
+            Cell(name, name),
+            _number(batches),
+            _size(stored),
+            _size(stored // max(batches, 1)),
+            Cell(texts.ratio(ratio) if data else "-", ratio),
+        ]
+
+
+def transactions(report: LogDirsReport) -> PageTable:
+    """Returns the open transactions, the one idle longest first."""
+    columns = ("partition", "producer id#", "epoch#", "first offset#", "held back#", "last batch")
+    found = [(one, each) for one in report.partitions for each in one.transactions]
+    found.sort(key=lambda pair: pair[1].last_timestamp)
+    rows = (
+        [
+            _text(one.name),
+            _number(each.producer_id),
+            _number(each.producer_epoch),
+            _number(each.first_offset),
+            _number(one.end_offset - each.first_offset),
+            _time(each.last_timestamp),
+        ]
+        for one, each in found
+    )
+    return _table(columns, rows, "transactions")
+
+
+def damage(report: LogDirsReport) -> PageTable:
+    """Returns what is wrong, partition by partition."""
+    found = [*report.unreadable, *(each for one in report.partitions for each in one.damage)]
+    rows = [[_text(each.where or "-"), _text(each.error)] for each in found]
+    rows += [[_text("-"), _text(problem)] for problem in report.problems]
+    rows += [
+        [_text(topic.topic), _text(problem)]
+        for topic in report.topics
+        for problem in topic.problems
+    ]
+    return _table(("where", "what"), rows, "findings")
+
+
+def settings(report: LogDirsReport) -> PageTable:
+    """Returns the configs that are not defaults."""
+    rows = (
+        [_text(topic.topic), _text(name), _text(text), _text(str(source))]
+        for topic in report.topics
+        for name, (text, source) in topic.configs.items()
+    )
+    return _table(("topic", "config", "value", "set by"), rows, "configs")
+
+
+def gaps(report: LogDirsReport) -> PageTable:
+    """Returns the longest times without a record."""
+    columns = ("partition", "gap#", "from", "until", "next offset#")
+    found = [(one, gap) for one in report.partitions for gap in one.gaps]
+    found.sort(key=lambda pair: -pair[1].length_ms)
+    rows = (
+        [
+            _text(one.name),
+            Cell(texts.duration(gap.length_ms), gap.length_ms),
+            _time(gap.from_ms),
+            _time(gap.until_ms),
+            _number(gap.offset),
+        ]
+        for one, gap in found
+    )
+    return _table(columns, rows, "gaps")
+
+
+def disorder(report: LogDirsReport) -> PageTable:
+    """Returns the partitions whose timestamps go back, the largest step first."""
+    what = "records" if report.is_deep else "batches"
+    columns = ("partition", "largest step back#", "at offset#", f"{what} out of order#")
+    columns += (f"{what} examined#", "later than the report#")
+    found = [each for each in report.partitions if each.disorder.count or each.disorder.future]
+    found.sort(key=lambda each: -each.disorder.largest_ms)
+    rows = (
+        [
+            _text(one.name),
+            Cell(texts.duration(one.disorder.largest_ms), one.disorder.largest_ms),
+            _number(one.disorder.offset),
+            _number(one.disorder.count),
+            _number(one.disorder.examined),
+            _number(one.disorder.future),
+        ]
+        for one in found
+    )
+    return _table(columns, rows, "partitions")

@@ -1,0 +1,175 @@
+"""Reads all records of a partition for what headers do not tell: exact counts and sizes, every step
+back in time, and which records compaction would remove."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...cleaner.preview.compacted_view import CompactedView
+from ...cleaner.preview.preview import preview
+from ...errors import CorruptError
+from ...format.files.names import TopicPartition
+from ...format.layout import CODEC_MASK, CONTROL_MASK, NO_TIMESTAMP, Codec
+from ...format.records import batch as b
+from ...format.records.batch import Int64s
+from ...format.records.columns import KEY_SIZE, VALUE_SIZE, Columns
+from ...log.read.transactions import Isolation
+from ...log.read.view import View
+from ...log_dirs.engine import Engine
+from ..compact import preview_request
+from .model import CodecUse, Disorder, Growth, RecordCounts, TimeGap
+from .sampling import gaps_of, growth
+
+# Points of the growth kept of each run of batches.
+_POINTS: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class RemovableRecords:
+    """Records of a segment that compaction would remove, and bytes of their keys and values."""
+
+    records: int = 0
+    bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRecords:
+    """What reading a log found. `removable`: for each segment, empty if the topic is not
+    compacted."""
+
+    growth: Growth
+    codecs: dict[str, CodecUse]
+    gaps: tuple[TimeGap, ...]
+    disorder: Disorder
+    damage: tuple[CorruptError, ...]
+    counts: RecordCounts
+    removable: tuple[RemovableRecords, ...]
+
+
+def read_records(
+    engine: Engine, key: TopicPartition, view: View, now_ms: int, *, is_compacted: bool
+) -> ReadRecords:
+    """Reads the records of a view, including those of aborted and open transactions. Skips damage.
+    Raises CorruptError, SegmentGone or OSError as reading or a preview of compaction does."""
+    compacted = None
+    if is_compacted:
+        request = preview_request(engine, key, now_ms)
+        compacted = CompactedView(request, preview(request, lambda done, total: None))
+    reader = _Reader(view, now_ms, compacted)
+    damage: list[CorruptError] = []
+    for part in view.scan(isolation=Isolation.READ_UNCOMMITTED, ahead=True):
+        if isinstance(part, Columns):
+            reader.take(part)
+        else:
+            damage.append(part.error)
+    return reader.result(tuple(damage))
+
+
+class _Reader:
+    """Adds up what runs of records contain."""
+
+    def __init__(self, view: View, now_ms: int, compacted: CompactedView | None) -> None:
+        self._view = view
+        self._now_ms = now_ms
+        self._compacted = compacted
+        sizes = [segment.size for segment in view.segments]
+        self._before = np.cumsum([0, *sizes])
+        self._removable = np.zeros((len(sizes), 2), dtype=np.int64)
+        self._counts = np.zeros(5, dtype=np.int64)
+        self._codecs: defaultdict[str, CodecUse] = defaultdict(CodecUse)
+        self._latest = NO_TIMESTAMP
+        self._back = Disorder()
+        self._points: list[tuple[int, int, int]] = []
+        self._gaps: list[TimeGap] = []
+
+    def take(self, part: Columns) -> None:
+        is_data = ~np.repeat(part.batches.flagged(CONTROL_MASK), np.diff(part.first_row))
+        columns = part.where(is_data)
+        if not len(columns):
+            return
+        sizes = columns.spans[:, [KEY_SIZE, VALUE_SIZE]].astype(np.int64)
+        data = sizes.clip(0).sum(axis=1)
+        self._counts += [
+            len(columns),
+            *sizes.clip(0).sum(axis=0).tolist(),
+            *(sizes < 0).sum(axis=0).tolist(),
+        ]
+        segment = max(self._view.segments.floor_index(int(columns.offsets[0])), 0)
+        self._note_codecs(columns, data)
+        self._note_times(columns, segment)
+        if self._compacted is not None:
+            gone = ~self._compacted.mask(columns.offsets)
+            self._removable[segment] += [int(gone.sum()), int(data[gone].sum())]
+
+    def _note_codecs(self, columns: Columns, data: Int64s) -> None:
+        of_batch = np.add.reduceat(data, columns.first_row[:-1])
+        codecs = columns.batches.column(b.ATTRIBUTES) & CODEC_MASK
+        stored = columns.batches.column(b.SIZE)
+        for code in np.unique(codecs).tolist():
+            is_it: NDArray[np.bool_] = codecs == code
+            use = CodecUse(int(is_it.sum()), int(stored[is_it].sum()), int(of_batch[is_it].sum()))
+            self._codecs[Codec(code).kafka_name] += use
+
+    def _note_times(self, columns: Columns, segment: int) -> None:
+        times, offsets = columns.timestamps, columns.offsets
+        latest = np.maximum.accumulate(np.concatenate([[self._latest], times]))
+        steps = np.where(times >= 0, latest[:-1] - times, 0)
+        at = int(steps.argmax())
+        back = self._back
+        largest = (int(steps[at]), int(offsets[at]))
+        if largest[0] <= back.largest_ms:
+            largest = (back.largest_ms, back.offset)
+        self._back = Disorder(
+            back.examined + len(times),
+            back.count + int((steps > 0).sum()),
+            *largest,
+            back.future + int((times > self._now_ms).sum()),
+        )
+        if self._latest >= 0:
+            pause = int(np.diff(latest).argmax())
+            found = TimeGap(int(latest[pause]), int(latest[pause + 1]), int(offsets[pause]))
+            self._gaps.append(found)
+        self._latest = int(latest[-1])
+        if self._latest >= 0:
+            self._note_growth(columns, latest[1:], segment)
+
+    def _note_growth(self, columns: Columns, latest: Int64s, segment: int) -> None:
+        count = len(columns.batches)
+        if not self._points:
+            first = int(self._view.segments[0].base_offset)
+            self._points.append((max(int(latest[0]), 0), first, 0))
+        for batch in np.unique(np.linspace(0, count - 1, _POINTS).astype(np.int64)).tolist():
+            row = int(columns.first_row[batch + 1]) - 1
+            position, size = columns.batches.rows[batch, [b.POSITION, b.SIZE]].tolist()
+            end = int(self._before[segment]) + position + size
+            self._points.append((max(int(latest[row]), 0), int(columns.offsets[row]) + 1, end))
+
+    def result(self, damage: tuple[CorruptError, ...]) -> ReadRecords:
+        points = np.array(self._points, dtype=np.int64).reshape(-1, 3)
+        whole = growth(points[:, 0], points[:, 1], points[:, 2], self._now_ms)
+        gaps = gaps_of(whole)
+        return ReadRecords(
+            whole,
+            dict(sorted(self._codecs.items())),
+            tuple(self._exact(gap) for gap in gaps),
+            self._back,
+            damage,
+            RecordCounts(*self._counts.tolist()),
+            tuple(RemovableRecords(*row) for row in self._removable.tolist())
+            if self._compacted is not None
+            else (),
+        )
+
+    def _exact(self, gap: TimeGap) -> TimeGap:
+        """Returns the longest pause between two records within a gap between two points."""
+        inside = [
+            each
+            for each in self._gaps
+            if gap.from_ms <= each.from_ms and each.until_ms <= gap.until_ms
+        ]
+        return max(inside, key=lambda each: each.length_ms, default=gap)

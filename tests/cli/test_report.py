@@ -1,0 +1,46 @@
+"""Tests of `kafkafs report`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.results import Corpus, Kafkafs
+from tests.conftest import differences, fingerprint
+
+
+def test_the_page_is_written_and_its_summary_printed(
+    kafkafs: Kafkafs, corpus: Corpus, tmp_path: Path
+) -> None:
+    data, page = corpus("kafka43-torn"), tmp_path / "report.html"
+    before = fingerprint(data)
+    done = kafkafs("report", "--deep", data, "-o", page)
+    assert (done.exit_code, done.stderr) == (0, "")
+    first = done.stdout.splitlines()[0]
+    assert first.startswith("bad: ")
+    assert "damaged, in " in first
+    text = page.read_text()
+    assert text.startswith("<!DOCTYPE html>")
+    assert first.removeprefix("bad: ") in text
+    assert differences(before, fingerprint(data)) == []
+
+
+def test_a_topic_to_stdout(kafkafs: Kafkafs, clean: Path) -> None:
+    done = kafkafs("report", clean, "orders/1", "-o", "-")
+    assert done.exit_code == 0
+    assert done.stdout.endswith("</html>")
+    assert "orders/1" in done.stdout
+    assert "orders/0" not in done.stdout
+    assert "expired: retention" in done.stdout
+
+
+def test_without_the_extra_it_says_what_to_install(
+    kafkafs: Kafkafs, clean: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    done = kafkafs("report", clean, "-o", tmp_path / "report.html")
+    advice = "pip install 'kafkafs[report]'"
+    what = "jinja2 and plotly, which are not installed"
+    assert (done.exit_code, done.stderr) == (1, f"kafkafs: report needs {what}: {advice}\n")
+    assert not (tmp_path / "report.html").exists()

@@ -1,0 +1,278 @@
+"""The page of a report: its text, its limits, and what a browser does with it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from html.parser import HTMLParser
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from selenium.webdriver.common.by import By
+from selenium.webdriver.support.ui import Select
+
+from kafkafs.mount.documents.report.highlights import Severity, highlights
+from kafkafs.mount.documents.report.page import MOST_BYTES, SECTIONS, page, script_json
+from kafkafs.mount.documents.report.tables import MOST_ROWS
+from kafkafs.mount.options import MountOptions
+from kafkafs.mount.tree import Tree
+from kafkafs.mount.vfs.errnos import NoSuchName
+from kafkafs.storage.clock import SetClock
+from kafkafs.storage.log_dirs.engine import Engine
+from kafkafs.storage.operations.report.model import (
+    CodecUse,
+    Disorder,
+    Growth,
+    LogDirReport,
+    LogDirsReport,
+    PartitionReport,
+    SegmentReport,
+    SegmentState,
+    TimeGap,
+    TopicReport,
+)
+from kafkafs.storage.operations.report.report import ReportLogDirs, report
+from tests.mount.browser import LAPTOP, PHONE, Browser, chromium
+from tests.mount.nodes import file_of
+
+THEN = 1_790_000_000_000
+HOUR_MS = 3_600_000
+HOSTILE = (
+    "</script><script>document.title='hit'</script><img src=x onerror=alert(1)>&amp;${x}{{7*7}}%{x}"
+)
+
+
+def report_of(path: Path, *, deep: bool = False, now_ms: int | None = None) -> LogDirsReport:
+    engine = Engine(str(path))
+    if now_ms is not None:
+        engine.clock = SetClock(now_ms)
+    *_, last = report(engine, ReportLogDirs(deep=deep))
+    assert isinstance(last, LogDirsReport)
+    return last
+
+
+def made(topics: int, partitions: int, segments: int) -> LogDirsReport:
+    """Returns a report of topics of equal shape, as of a cluster that nobody has."""
+    times = THEN + HOUR_MS * np.arange(segments + 1)
+    sizes = (1 << 30) * np.arange(segments + 1)
+    growth = Growth(times, 1000 * np.arange(segments + 1), sizes)
+    parts = tuple(
+        SegmentReport(
+            *(1000 * at, 1000 * at + 1000, 1 << 30, int(times[at]), int(times[at + 1])),
+            SegmentState.EXPIRED if at < segments // 3 else SegmentState.LIVE,
+            *("no rule is breached", int(times[at + 1]) + 1, 17 << 20),
+        )
+        for at in range(segments)
+    )
+
+    def partition(topic: str, number: int) -> PartitionReport:
+        return PartitionReport(
+            *(topic, number, "/data", 0, 1000 * segments, 1000 * segments, parts, growth),
+            {"zstd": CodecUse(7, 70_000, 0)},
+            (TimeGap(THEN, THEN + HOUR_MS, 7),) * 3,
+            Disorder(100, 3, HOUR_MS, 12, 0),
+            *((), (), None),
+        )
+
+    return LogDirsReport(
+        THEN + 1000 * HOUR_MS,
+        False,
+        (LogDirReport("/data", "cluster", 1, True),),
+        tuple(
+            TopicReport(
+                f"topic-{topic:04}", "", {}, (),
+                tuple(partition(f"topic-{topic:04}", number) for number in range(partitions)),
+            )
+            for topic in range(topics)
+        ),
+        *((), ()),
+    )  # fmt: skip
+
+
+def renamed(found: LogDirsReport, name: str) -> LogDirsReport:
+    """Returns a report whose first topic has another name."""
+    first, *rest = found.topics
+    parts = tuple(replace(each, topic=name) for each in first.partitions)
+    return replace(found, topics=(replace(first, topic=name, partitions=parts), *rest))
+
+
+# -- without a browser -----------------------------------------------------------------------------
+
+
+def test_a_page_for_a_thousand_partitions_is_small() -> None:
+    small, large = len(page(made(1, 1, 1))), len(page(made(100, 10, 100)))
+    assert small < 2_500_000
+    assert large < small + 2_500_000
+    assert len(page(made(3000, 2, 3))) < MOST_BYTES // 4
+
+
+def test_long_tables_say_what_they_leave_out() -> None:
+    text = page(made(300, 1, 2)).decode()
+    assert f"{300 - MOST_ROWS} more topics with less are left out." in text
+    assert '"293 others"' in text
+
+
+def test_nothing_in_the_page_leads_elsewhere(corpus: Callable[[str], Path]) -> None:
+    text = page(renamed(report_of(corpus("kafka43-clean")), HOSTILE)).decode()
+    tags: list[str] = []
+
+    class Parser(HTMLParser):
+        def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+            tags.append(tag)
+            for name, value in attrs:
+                assert not name.startswith("on")
+                assert name not in ("src", "action")
+                assert name != "href" or (value or "").startswith(("#", "data:,"))
+
+    Parser(convert_charrefs=True).feed(text)
+    assert tags.count("script") == 3
+    assert "img" not in tags
+    assert "http://" not in re.sub(r"<script.*?</script>", "", text, flags=re.DOTALL)
+
+
+def test_data_cannot_end_its_element() -> None:
+    text = script_json({"name": HOSTILE})
+    assert "<" not in text
+    assert json.loads(text) == {"name": HOSTILE}
+
+
+def test_the_summary_names_what_matters_worst_first(corpus: Callable[[str], Path]) -> None:
+    found = highlights(report_of(corpus("kafka43-torn"), deep=True, now_ms=THEN))
+    assert found[0].severity is Severity.BAD
+    assert "damaged, in " in found[0].text
+    order = list(Severity)
+    for one, other in pairwise(found):
+        assert order.index(one.severity) <= order.index(other.severity)
+    assert {each.section for each in found} <= {"top", *SECTIONS}
+    clean = highlights(report_of(corpus("kafka43-clean")))
+    assert any("transaction is open, in txn-open/0" in each.text for each in clean)
+    assert clean[-1].text == "No damage was found. Only headers were read."
+
+
+def test_a_mount_has_the_page(
+    corpus: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tree = Tree(Engine(str(corpus("kafka28"))), MountOptions())
+    found = file_of(tree, ".kafkafs/report.html").fixed()
+    assert found.attributes().size == MOST_BYTES
+    data = bytes(found.open().read(0, MOST_BYTES))
+    assert data.startswith(b"<!DOCTYPE html>")
+    assert found.attributes().size == len(data)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(NoSuchName):
+        tree.resolve(".kafkafs/report.html")
+
+
+# -- in a browser ----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with chromium() as started:
+        yield started
+
+
+@pytest.fixture
+def pictures(tmp_path: Path) -> Path:
+    """The directory for screenshots; KAFKAFS_SCREENSHOTS overrides it."""
+    directory = Path(os.environ.get("KAFKAFS_SCREENSHOTS") or tmp_path / "pictures")
+    directory.mkdir(parents=True, exist_ok=True)
+    return directory
+
+
+def check_quiet(browser: Browser) -> None:
+    assert browser.requests() == []
+    assert browser.errors() == []
+
+
+def names_of(browser: Browser, chart: str) -> list[str]:
+    """Returns the names of a chart's visible series."""
+    script = """
+        const chart = document.getElementById(arguments[0]);
+        const isShown = (each) => each.visible !== "legendonly";
+        return (chart.data || []).filter(isShown).map((each) => each.name);
+    """
+    found: list[str] = browser.run(script, chart)
+    return found
+
+
+def click_through(browser: Browser) -> None:
+    """Uses everything on a page that can be used."""
+    driver = browser.driver
+    for link in driver.find_elements(By.CSS_SELECTOR, "nav a"):
+        link.click()
+    for name in ("growth-topic", "skew-topic", "map-topic"):
+        choice = Select(driver.find_element(By.ID, name))
+        for index in range(min(len(choice.options), 4)):
+            choice.select_by_index(index)
+    for metric in ("offsets", "size", "rate"):
+        browser.run(f"document.querySelector('input[value={metric}]').click()")
+    for heading in driver.find_elements(By.CSS_SELECTOR, "th:nth-child(2) button"):
+        browser.run("arguments[0].click(); arguments[0].click()", heading)
+
+
+@pytest.mark.slow
+def test_a_browser_shows_the_page_without_network_or_errors(
+    browser: Browser, corpus: Callable[[str], Path], tmp_path: Path, pictures: Path
+) -> None:
+    path = tmp_path / "report.html"
+    path.write_bytes(page(report_of(corpus("kafka43-clean"), deep=True)))
+    backgrounds = set()
+    for name, size in (("laptop", LAPTOP), ("phone", PHONE)):
+        for scheme in ("light", "dark"):
+            browser.open(path, size, dark=scheme == "dark")
+            assert browser.run("return document.querySelectorAll('.chart svg').length") >= 6
+            width = browser.run("return document.documentElement.scrollWidth")
+            assert width <= size[0]
+            style = "return getComputedStyle(document.body).backgroundColor"
+            backgrounds.add(browser.run(style))
+            browser.screenshot(pictures / f"{name}-{scheme}.png")
+            click_through(browser)
+            check_quiet(browser)
+    assert len(backgrounds) == 2
+
+
+@pytest.mark.slow
+def test_legends_headings_and_choices_work(
+    browser: Browser, corpus: Callable[[str], Path], tmp_path: Path
+) -> None:
+    path = tmp_path / "report.html"
+    path.write_bytes(page(report_of(corpus("kafka43-clean"))))
+    browser.open(path)
+    driver = browser.driver
+    before = names_of(browser, "growth-chart")
+    driver.find_element(By.CSS_SELECTOR, "#growth-chart .legendtoggle").click()
+    browser.wait("return document.getElementById('growth-chart').data[0].visible === 'legendonly'")
+    assert names_of(browser, "growth-chart") == before[1:]
+    Select(driver.find_element(By.ID, "growth-topic")).select_by_visible_text("orders")
+    assert names_of(browser, "growth-chart") == [f"partition {number}" for number in (1, 0, 2)]
+    heading = driver.find_element(By.XPATH, "//section[@id='growth']//button[.='size']")
+    column = "return [...document.querySelectorAll('#growth td:nth-child(4)')]"
+    numbers = f"{column}.map((each) => Number(each.dataset.order))"
+    for reverse in (True, False):
+        browser.run("arguments[0].click()", heading)
+        found = browser.run(numbers)
+        assert found == sorted(found, reverse=reverse)
+    browser.use_scheme(dark=True)
+    browser.wait("return document.getElementById('skew-chart').layout.font.color === '#a9a79f'")
+    check_quiet(browser)
+
+
+@pytest.mark.slow
+def test_hostile_names_are_shown_and_do_nothing(browser: Browser, tmp_path: Path) -> None:
+    path = tmp_path / "report.html"
+    path.write_bytes(page(renamed(made(2, 3, 4), HOSTILE)))
+    browser.open(path)
+    click_through(browser)
+    Select(browser.driver.find_element(By.ID, "growth-topic")).select_by_index(0)
+    assert browser.driver.title.startswith("Kafka log directories")
+    assert browser.run("return document.querySelectorAll('img').length") == 0
+    cells = "return [...document.querySelectorAll('td')].map((each) => each.textContent)"
+    assert HOSTILE in browser.run(cells)
+    assert any("img src=x" in name for name in names_of(browser, "growth-chart"))
+    check_quiet(browser)
