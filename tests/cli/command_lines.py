@@ -36,6 +36,7 @@ READING: Final[Mapping[str, list[str]]] = {
     ],
     "stat": ["stat DIR TOPIC/0", "stat DIR TOPIC/0/time/2018-05-15"],
     "explain": ["explain DIR TOPIC/0/offset/0", "explain DIR TOPIC/0/key/nobody"],
+    "groups": ["groups DIR", "groups --members DIR", "groups DIR nobody"],
     "history": ["history DIR TOPIC nobody", "history --json DIR TOPIC/0 nobody"],
     "diff": ["diff DIR DIR", "diff --bytes DIR DIR TOPIC/0", "diff DIR EMPTY"],
     "why": ["why DIR TOPIC/0", "why DIR NEW/0"],
