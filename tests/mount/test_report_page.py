@@ -23,7 +23,10 @@ from kafkafs.mount.options import MountOptions
 from kafkafs.mount.tree import Tree
 from kafkafs.mount.vfs.errnos import NoSuchName
 from kafkafs.storage.clock import SetClock
+from kafkafs.storage.groups.coordinator import GroupState, GroupType
+from kafkafs.storage.groups.groups import DescribedGroup
 from kafkafs.storage.log_dirs.engine import Engine
+from kafkafs.storage.operations.groups import GroupOffset
 from kafkafs.storage.operations.report.model import (
     CodecUse,
     Disorder,
@@ -95,10 +98,13 @@ def made(topics: int, partitions: int, segments: int) -> LogDirsReport:
 
 
 def renamed(found: LogDirsReport, name: str) -> LogDirsReport:
-    """Returns a report whose first topic has another name."""
+    """Returns a report whose first topic has another name, and a group of that name."""
     first, *rest = found.topics
     parts = tuple(replace(each, topic=name) for each in first.partitions)
-    return replace(found, topics=(replace(first, topic=name, partitions=parts), *rest))
+    group = DescribedGroup(name, GroupType.CLASSIC, GroupState.EMPTY, name, 1, 0)
+    row = GroupOffset(group, name, 0, 7, None, name, THEN, 0, 1000, 993, HOUR_MS)
+    topics = (replace(first, topic=name, partitions=parts), *rest)
+    return replace(found, topics=topics, groups=(row,))
 
 
 # -- without a browser -----------------------------------------------------------------------------
@@ -149,6 +155,8 @@ def test_the_summary_names_what_matters_worst_first(corpus: Callable[[str], Path
     for one, other in pairwise(found):
         assert order.index(one.severity) <= order.index(other.severity)
     assert {each.section for each in found} <= {"top", *SECTIONS}
+    groups = highlights(report_of(corpus("groups43")))
+    assert any("17 groups had not read everything" in each.text for each in groups)
     clean = highlights(report_of(corpus("kafka43-clean")))
     assert any("transaction is open, in txn-open/0" in each.text for each in clean)
     assert clean[-1].text == "No damage was found. Only headers were read."
@@ -275,4 +283,6 @@ def test_hostile_names_are_shown_and_do_nothing(browser: Browser, tmp_path: Path
     cells = "return [...document.querySelectorAll('td')].map((each) => each.textContent)"
     assert HOSTILE in browser.run(cells)
     assert any("img src=x" in name for name in names_of(browser, "growth-chart"))
+    [label] = browser.driver.find_elements(By.CSS_SELECTOR, "#lag-chart .ytick text")
+    assert label.text == HOSTILE
     check_quiet(browser)

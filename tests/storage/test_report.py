@@ -18,9 +18,11 @@ from kafkafs.storage.format.records.columns import KEY_SIZE, VALUE_SIZE, Columns
 from kafkafs.storage.format.records.record_columns import RecordColumns, SimpleRecord
 from kafkafs.storage.log.read.transactions import Isolation
 from kafkafs.storage.log_dirs.engine import Engine
+from kafkafs.storage.log_dirs.selection import Selection
 from kafkafs.storage.log_manager import LogManager
 from kafkafs.storage.operations.compact import Compact, CompactedLog, compact
 from kafkafs.storage.operations.describe_topics import DescribeConfigs, describe_configs
+from kafkafs.storage.operations.groups import GroupOffset, ListGroups, list_groups
 from kafkafs.storage.operations.report.model import (
     Growth,
     LogDirsReport,
@@ -116,6 +118,16 @@ def test_the_rest_is_what_the_other_operations_list(corpus: Callable[[str], Path
             if each["source"] != "default"
         }
     assert found.as_json()["topics"][0]["partitions"][0]["partition"] == 0
+
+
+def test_groups_are_those_that_groups_lists(corpus: Callable[[str], Path]) -> None:
+    engine = engine_at(corpus("groups43"), TIMES[1])
+    everything = [row for row in list_groups(engine, ListGroups()) if isinstance(row, GroupOffset)]
+    assert list(made(engine).groups) == everything
+    *_, one = report(engine, ReportLogDirs(Selection.of("main/2")))
+    assert isinstance(one, LogDirsReport)
+    assert list(one.groups) == [r for r in everything if (r.topic, r.partition) == ("main", 2)]
+    assert one.groups
 
 
 @pytest.mark.parametrize("name", ["kafka43-clean", "kafka28", "kafka43-torn", "compact-before"])

@@ -51,7 +51,8 @@ def command(
 ) -> int:
     """Describe LOG_DIRS, or only the named topics and partitions, on one page of HTML that needs no
     network: size and rate over time, skew between partitions, segments and when each is deleted,
-    compression, open transactions, damage, configs, gaps and disorder in time.
+    compression, groups and their lag, open transactions, damage, configs, gaps and disorder in
+    time.
 
     Without --deep, only indexes and batch headers are read. Nothing is changed. A broker may be
     running.

@@ -24,7 +24,7 @@ from kafkafs.storage import (
     time_axis,
 )
 
-from . import highlights, texts
+from . import highlights, tables, texts
 
 #: Series in a chart, of which the last may be the sum of the others.
 MOST_SERIES: Final = 8
@@ -34,6 +34,8 @@ MOST_TOPICS: Final = 40
 MOST_MAPPED: Final = 40
 MOST_BOXES: Final = 480
 _LEAST_BOXES: Final = 12
+#: Groups in a chart of their lags.
+MOST_GROUPS: Final = 20
 #: Partitions in a chart of their sizes.
 MOST_BARS: Final = 100
 _STATES: Final = list(SegmentState)
@@ -54,6 +56,7 @@ def chart_data(report: LogDirsReport) -> Json:
         "whys": list(whys),
         "forecast": _forecast(report.partitions, report.at_ms),
         "codecs": _codecs(report),
+        "lags": _lags(report),
         "gaps": _gaps(report),
     }
 
@@ -228,6 +231,13 @@ def _codecs(report: LogDirsReport) -> list[Json]:
     return [
         {"name": name, "stored": round(stored[name]), "data": data[name]} for name in sorted(stored)
     ]
+
+
+def _lags(report: LogDirsReport) -> list[Json]:
+    """Returns the groups that are behind, the one with the greatest lag first."""
+    found = [(tables.total_lag(rows), name) for name, rows in tables.rows_by_group(report).items()]
+    found.sort(key=lambda pair: -pair[0])
+    return [{"name": printable(name), "lag": lag} for lag, name in found[:MOST_GROUPS] if lag > 0]
 
 
 def _gaps(report: LogDirsReport) -> list[Json]:

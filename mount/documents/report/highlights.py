@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
@@ -43,6 +44,7 @@ def highlights(report: LogDirsReport) -> list[Highlight]:
         *_shutdown(report),
         *_expired(report),
         *_skew(report),
+        *_lag(report),
         *_transactions(report),
         *_compaction(report),
         *_compression(report),
@@ -54,12 +56,15 @@ def highlights(report: LogDirsReport) -> list[Highlight]:
 
 
 def skewed_topics(report: LogDirsReport) -> list[TopicReport]:
-    """Returns the topics with a partition that is much larger than the average, worst first."""
+    """Returns the topics with a partition that is much larger than the average, worst first. Those
+    of Kafka itself are always skewed."""
     total = sum(topic.size for topic in report.topics)
     found = [
         topic
         for topic in report.topics
-        if topic.skew >= _SKEWED and topic.size >= _SHARE_THAT_MATTERS * total
+        if topic.skew >= _SKEWED
+        and topic.size >= _SHARE_THAT_MATTERS * total
+        and not topic.is_internal
     ]
     return sorted(found, key=lambda topic: -topic.skew)
 
@@ -125,6 +130,29 @@ def _skew(report: LogDirsReport) -> Iterator[Highlight]:
         yield Highlight(Severity.WARNING, text, "skew")
 
 
+def _lag(report: LogDirsReport) -> Iterator[Highlight]:
+    broken = [row for row in report.groups if row.problem is not None]
+    if broken:
+        text = (
+            f"{texts.counted(len(broken), 'committed offset')} no longer"
+            f" {'exists' if len(broken) == 1 else 'exist'}, of"
+            f" {_names([row.group.name for row in broken])}."
+        )
+        yield Highlight(Severity.WARNING, text, "groups")
+    lags: Counter[str] = Counter()
+    for row in report.groups:
+        lags[row.group.name] += max(row.lag or 0, 0)
+    behind = [(name, lag) for name, lag in lags.most_common() if lag > 0]
+    if behind:
+        name, lag = behind[0]
+        ages = [row.lag_ms for row in report.groups if row.lag_ms is not None]
+        text = f"{texts.counted(len(behind), 'group')} had not read everything, least of all"
+        text += f" {printable(name)}: {texts.counted(lag, 'record')} are left."
+        if ages:
+            text += f" The oldest unread record is {texts.duration(max(ages))} old."
+        yield Highlight(Severity.NOTE, text, "groups")
+
+
 def _transactions(report: LogDirsReport) -> Iterator[Highlight]:
     holding = [each for each in report.partitions if each.transactions]
     if holding:
@@ -183,7 +211,8 @@ def _disorder(report: LogDirsReport) -> Iterator[Highlight]:
 
 
 def _gaps(report: LogDirsReport) -> Iterator[Highlight]:
-    with_gaps = [each for each in report.partitions if each.gaps]
+    topics = [topic for topic in report.topics if not topic.is_internal]
+    with_gaps = [each for topic in topics for each in topic.partitions if each.gaps]
     if with_gaps:
         worst = max(with_gaps, key=lambda each: each.gaps[0].length_ms)
         gap = worst.gaps[0]

@@ -39,6 +39,7 @@
 
   const legend = (y) => ({
     orientation: "h", x: 0, y, yanchor: "top", traceorder: "normal", font: { color: color("text") },
+    maxheight: 1,
   });
 
   function layout(extra) {
@@ -80,6 +81,9 @@
   // The last of many series is the sum of the others, in gray.
   const seriesColor = (index, name) => color(/^[\d,]+ others$/.test(name) ? "s8" : `s${(index % 7) + 1}`);
 
+  // On a phone, the names of a legend are below each other.
+  const growthHeight = (count) => (isNarrow() ? 300 + 20 * count : 360);
+
   function drawGrowth() {
     const chosen = byId("growth-topic").value;
     const metric = document.querySelector("input[name=metric]:checked").value;
@@ -93,7 +97,8 @@
         line: { width: 1.5, color: seriesColor(index, each.name) }, hovertemplate: "%{y:.3s}B",
       }));
       return draw("growth-chart", traces, {
-        xaxis: { type: "date" }, yaxis: { ...bytesAxis, title: { text: "bytes on the disk" } }, hovermode: "x unified",
+        height: growthHeight(series.length), hovermode: "x unified", xaxis: { type: "date" },
+        yaxis: bytesAxis,
       });
     }
     const unit = metric === "rate" ? "B/s" : "/s";
@@ -106,7 +111,8 @@
       };
     });
     return draw("growth-chart", traces, {
-      barmode: "stack", bargap: 0, hovermode: "x unified", xaxis: { type: "date" },
+      barmode: "stack", bargap: 0, height: growthHeight(series.length), hovermode: "x unified",
+      xaxis: { type: "date" },
       yaxis: { tickformat: "~s", ticksuffix: unit, rangemode: "tozero" },
     });
   }
@@ -230,6 +236,20 @@
     });
   }
 
+  function drawLags() {
+    if (!data.lags.length) return nothing("lag-chart", "No group is behind.");
+    const traces = [{
+      type: "bar", orientation: "h", y: data.lags.map((each) => escaped(each.name)),
+      x: data.lags.map((each) => each.lag), marker: { color: color("s1") },
+      hovertemplate: "%{y}: %{x:,} records<extra></extra>", showlegend: false,
+    }];
+    return draw("lag-chart", traces, {
+      height: 70 + 24 * Math.max(data.lags.length, 2), bargap: 0.3,
+      xaxis: { tickformat: "~s", rangemode: "tozero", side: "top", title: { text: "records not read" } },
+      yaxis: { type: "category", autorange: "reversed", fixedrange: true }, hovermode: "closest",
+    });
+  }
+
   function drawGaps() {
     if (!data.gaps.length) return nothing("gap-chart", "There is no gap.");
     const traces = [{
@@ -245,7 +265,7 @@
     });
   }
 
-  const drawings = [drawGrowth, drawSkew, drawMap, drawForecast, drawCodecs, drawGaps];
+  const drawings = [drawGrowth, drawSkew, drawMap, drawForecast, drawCodecs, drawLags, drawGaps];
   const drawAll = () => Promise.all(drawings.map((each) => each()));
 
   function fill(select, options) {

@@ -27,6 +27,7 @@ SECTIONS: Final = {
     "skew": "Skew",
     "segments": "Segments",
     "compression": "Compression",
+    "groups": "Groups",
     "transactions": "Transactions",
     "time": "Time",
     "damage": "Damage",

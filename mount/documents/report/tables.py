@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from kafkafs.storage import (
+    GroupOffset,
     LogDirsReport,
     PartitionReport,
     SegmentState,
@@ -164,6 +166,69 @@ def transactions(report: LogDirsReport) -> PageTable:
         for one, each in found
     )
     return _table(columns, rows, "transactions")
+
+
+def groups(report: LogDirsReport) -> PageTable:
+    """Returns the groups, the one with the greatest lag first."""
+    columns = ("group", "type", "state", "partitions#", "lag#", "oldest unread#", "last commit")
+    columns += ("offsets that do not exist#",)
+    found = sorted(rows_by_group(report).values(), key=lambda rows: -total_lag(rows))
+    return _table(columns, map(_group, found), "groups")
+
+
+def rows_by_group(report: LogDirsReport) -> dict[str, list[GroupOffset]]:
+    """Returns the offsets of each group by its name."""
+    found: defaultdict[str, list[GroupOffset]] = defaultdict(list)
+    for row in report.groups:
+        found[row.group.name].append(row)
+    return found
+
+
+def total_lag(rows: Iterable[GroupOffset]) -> int:
+    """Returns the number of records that a group has not read."""
+    return sum(max(row.lag or 0, 0) for row in rows)
+
+
+def _group(rows: Sequence[GroupOffset]) -> list[Cell]:
+    group = rows[0].group
+    commits = [row.commit_timestamp for row in rows if row.commit_timestamp is not None]
+    return [
+        _text(group.name),
+        _text(str(group.type)),
+        _text(str(group.state)),
+        _number(sum(row.topic is not None for row in rows)),
+        _number(total_lag(rows)),
+        _age(max((row.lag_ms for row in rows if row.lag_ms is not None), default=None)),
+        _time(max(commits, default=None)),
+        _number(sum(row.problem is not None for row in rows)),
+    ]
+
+
+def _age(ms: int | None) -> Cell:
+    return Cell("-" if ms is None else texts.duration(max(ms, 0)), -1 if ms is None else ms)
+
+
+def group_offsets(report: LogDirsReport) -> PageTable:
+    """Returns the committed offsets, those with a problem first, then by lag."""
+    columns = ("group", "partition", "offset#", "log start#", "log end#", "lag#")
+    columns += ("oldest unread#", "committed", "problem")
+    found = [row for row in report.groups if row.topic is not None]
+    found.sort(key=lambda row: (row.problem is None, -(row.lag or 0)))
+    return _table(columns, map(_group_offset, found), "offsets")
+
+
+def _group_offset(row: GroupOffset) -> list[Cell]:
+    return [
+        _text(row.group.name),
+        _text(f"{row.topic}/{row.partition}"),
+        *(
+            Cell("-", -1) if each is None else _number(each)
+            for each in (row.offset, row.log_start_offset, row.log_end_offset, row.lag)
+        ),
+        _age(row.lag_ms),
+        _time(row.commit_timestamp),
+        _text("" if row.problem is None else str(row.problem)),
+    ]
 
 
 def damage(report: LogDirsReport) -> PageTable:

@@ -15,6 +15,7 @@ from typing import Any
 from ...config.kafka import ConfigSource
 from ...format.records.batch import Int64s
 from ...log.state.producers import OpenTransaction
+from ..groups import GroupOffset
 from ..request import PartitionFailed
 
 
@@ -295,7 +296,8 @@ class LogDirReport:
 @dataclass(frozen=True, slots=True)
 class LogDirsReport:
     """Everything, as of `at_ms`. `unreadable`: the partitions that could not be read at all.
-    `problems`: of the directories and their small files, one line each."""
+    `problems`: of the directories, their small files and the topics that record groups, one line
+    each. `groups`: the offsets of groups, of the described partitions if these were selected."""
 
     at_ms: int
     is_deep: bool
@@ -303,6 +305,7 @@ class LogDirsReport:
     topics: tuple[TopicReport, ...]
     unreadable: tuple[PartitionFailed, ...]
     problems: tuple[str, ...]
+    groups: tuple[GroupOffset, ...] = ()
 
     @property
     def partitions(self) -> Sequence[PartitionReport]:
@@ -314,6 +317,7 @@ class LogDirsReport:
             "isDeep": self.is_deep,
             "logDirs": [each.as_json() for each in self.log_dirs],
             "topics": [each.as_json() for each in self.topics],
+            "groups": [each.as_json() for each in self.groups],
             "unreadable": [each.as_json() for each in self.unreadable],
             "problems": list(self.problems),
         }

@@ -17,11 +17,11 @@ from ...log.read.view import View
 from ...log.state.producers import OpenTransaction
 from ...log_dirs.engine import Engine
 from ...log_dirs.selection import Selection
-from ..request import PartitionFailed, damage
+from ..request import PartitionFailed, ProgressListener, damage
 from ..transactions import PartitionTransaction, Transactions, list_transactions
 from .model import CodecUse, Disorder, Growth, PartitionReport, SegmentReport, SegmentState, TimeGap
 from .model import RecordCounts as RecordCounts
-from .reading import RemovableRecords, read_records
+from .reading import ReadRecords, RemovableRecords, read_records
 from .sampling import (
     codecs_of,
     disorder_of,
@@ -49,9 +49,14 @@ class _Contents:
 
 
 def describe_partition(
-    engine: Engine, key: TopicPartition, config: TopicConfig, now_ms: int, *, deep: bool
+    engine: Engine,
+    key: TopicPartition,
+    config: TopicConfig,
+    now_ms: int,
+    reading: ProgressListener | None,
 ) -> PartitionReport:
-    """Returns the report of a partition as of `now_ms`; `deep`: its records are read.
+    """Returns the report of a partition as of `now_ms`. `reading`: receives the progress of reading
+    its records; None to read none.
 
     Raises UnknownTopic, UnknownPartition, CorruptError, SegmentGone or OSError as reading does.
     """
@@ -62,8 +67,9 @@ def describe_partition(
     if COMPACT in config.cleanup_policy:
         planned = cleaning.plan(cleaning.state_of(view, checkpoint), config, now_ms)
     contents = _sampled(view, now_ms)
-    if deep:
-        contents = _read(engine, key, view, contents, now_ms, planned is not None)
+    if reading is not None:
+        read = read_records(engine, key, view, now_ms, planned is not None, reading)
+        contents = _corrected(contents, read)
     outlooks = retention.outlook(retention.state_of(view), config, now_ms)
     name = "{}-{}".format(*key)
     faults = [PartitionFailed.of(error, name) for error in contents.damage]
@@ -101,16 +107,8 @@ def _sampled(view: View, now_ms: int) -> _Contents:
     )
 
 
-def _read(
-    engine: Engine,
-    key: TopicPartition,
-    view: View,
-    sampled: _Contents,
-    now_ms: int,
-    is_compacted: bool,
-) -> _Contents:
+def _corrected(sampled: _Contents, read: ReadRecords) -> _Contents:
     """Returns the contents with what reading all records adds and corrects."""
-    read = read_records(engine, key, view, now_ms, is_compacted=is_compacted)
     return replace(
         sampled,
         growth=thinned(read.growth),

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -22,6 +23,7 @@ from ...log.read.transactions import Isolation
 from ...log.read.view import View
 from ...log_dirs.engine import Engine
 from ..compact import preview_request
+from ..request import ProgressListener
 from .model import CodecUse, Disorder, Growth, RecordCounts, TimeGap
 from .sampling import gaps_of, growth
 
@@ -52,19 +54,26 @@ class ReadRecords:
 
 
 def read_records(
-    engine: Engine, key: TopicPartition, view: View, now_ms: int, *, is_compacted: bool
+    engine: Engine,
+    key: TopicPartition,
+    view: View,
+    now_ms: int,
+    is_compacted: bool,
+    progress: ProgressListener,
 ) -> ReadRecords:
     """Reads the records of a view, including those of aborted and open transactions. Skips damage.
     Raises CorruptError, SegmentGone or OSError as reading or a preview of compaction does."""
+    on_progress = partial(progress.report, view.name)
     compacted = None
     if is_compacted:
         request = preview_request(engine, key, now_ms)
-        compacted = CompactedView(request, preview(request, lambda done, total: None))
+        compacted = CompactedView(request, preview(request, on_progress))
     reader = _Reader(view, now_ms, compacted)
     damage: list[CorruptError] = []
     for part in view.scan(isolation=Isolation.READ_UNCOMMITTED, ahead=True):
         if isinstance(part, Columns):
             reader.take(part)
+            on_progress(reader.reached, view.size)
         else:
             damage.append(part.error)
     return reader.result(tuple(damage))
@@ -86,8 +95,13 @@ class _Reader:
         self._back = Disorder()
         self._points: list[tuple[int, int, int]] = []
         self._gaps: list[TimeGap] = []
+        #: The position after the last batch taken, from the first segment's start on.
+        self.reached = 0
 
     def take(self, part: Columns) -> None:
+        segment = max(self._view.segments.floor_index(int(part.offsets[0])), 0)
+        end = part.batches.rows[-1, [b.POSITION, b.SIZE]].sum()
+        self.reached = int(self._before[segment] + end)
         is_data = ~np.repeat(part.batches.flagged(CONTROL_MASK), np.diff(part.first_row))
         columns = part.where(is_data)
         if not len(columns):
@@ -99,7 +113,6 @@ class _Reader:
             *sizes.clip(0).sum(axis=0).tolist(),
             *(sizes < 0).sum(axis=0).tolist(),
         ]
-        segment = max(self._view.segments.floor_index(int(columns.offsets[0])), 0)
         self._note_codecs(columns, data)
         self._note_times(columns, segment)
         if self._compacted is not None:

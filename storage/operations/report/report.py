@@ -6,13 +6,20 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from ...errors import StorageError, UnknownPartition, UnknownTopic
 from ...format.files.names import TopicPartition
 from ...io.retry import retry_if_gone
 from ...log_dirs.engine import Engine
 from ...log_dirs.purging import find_leftovers
+from ...log_dirs.selection import Selection
 from ...segment.check.verify_index import Finding
-from ..request import SILENT, PartitionFailed, PartitionsRequest, ProgressListener
+from ..groups import GroupOffset, ListGroups, list_groups
+from ..request import (
+    SILENT,
+    PartitionFailed,
+    PartitionsRequest,
+    ProgressListener,
+    per_partition,
+)
 from ..verify import Verify, verify
 from .model import LogDirReport, LogDirsReport, PartitionReport, TopicReport
 from .partition import describe_partition
@@ -32,39 +39,53 @@ def report(
     """Yields the partitions that cannot be read, and then the report, which names them, too. Raises
     UnknownTopic or UnknownPartition for a selection that does not exist."""
     now_ms = engine.clock.now_ms()
-    units = request.units(engine)
     findings = _findings(engine, request, progress) if request.deep else {}
     deleted = _deleted_bytes(engine)
-    described: defaultdict[str, list[PartitionReport]] = defaultdict(list)
+    topics: defaultdict[str, list[PartitionReport]] = defaultdict(list)
     unreadable: list[PartitionFailed] = []
-    doing = "reading records" if request.deep else "reading batch headers"
-    for number, key in enumerate(units):
-        progress.check()
-        progress.report(doing, number, len(units))
-        try:
-            config = engine.topic_config(key[0]).config
-            found = retry_if_gone(
-                lambda key=key, config=config: describe_partition(
-                    engine, key, config, now_ms, deep=request.deep
-                )
-            )
-        except (UnknownTopic, UnknownPartition):
-            continue  # it was deleted in the meantime
-        except (StorageError, OSError) as error:
-            unreadable.append(PartitionFailed.of(error, "{}-{}".format(*key)))
-            yield unreadable[-1]
-            continue
+
+    def describe(key: TopicPartition) -> list[PartitionReport]:
+        config = engine.topic_config(key[0]).config
+        listener = progress if request.deep else None
+        found = retry_if_gone(lambda: describe_partition(engine, key, config, now_ms, listener))
         damage = tuple(dict.fromkeys([*found.damage, *findings.pop(key, ())]))
-        described[key[0]].append(replace(found, damage=damage, deleted_bytes=deleted[key]))
-    others = [each.error for rows in findings.values() for each in rows]
+        return [replace(found, damage=damage, deleted_bytes=deleted[key])]
+
+    for row in per_partition(engine, request, "reading batch headers", describe, progress):
+        if isinstance(row, PartitionFailed):
+            unreadable.append(row)
+            yield row
+        else:
+            topics[row.topic].append(row)
+    groups = list(_groups(engine, request, progress))
+    damaged = [f"{row.where}: {row.error}" for row in groups if isinstance(row, PartitionFailed)]
+    damaged += [each.error for rows in findings.values() for each in rows]
     yield LogDirsReport(
         now_ms,
         request.deep,
         tuple(_log_dirs(engine)),
-        tuple(_topic(engine, topic, tuple(found)) for topic, found in described.items()),
+        tuple(_topic(engine, topic, tuple(found)) for topic, found in topics.items()),
         tuple(unreadable),
-        tuple(dict.fromkeys([*engine.problems, *engine.config_problems, *others])),
+        tuple(dict.fromkeys([*engine.problems, *engine.config_problems, *damaged])),
+        tuple(row for row in groups if isinstance(row, GroupOffset)),
     )
+
+
+def _groups(
+    engine: Engine, request: ReportLogDirs, progress: ProgressListener
+) -> Iterator[GroupOffset | PartitionFailed]:
+    """Yields the offsets of groups in the selected partitions, and what of them is damaged."""
+    for row in list_groups(engine, ListGroups(), progress):
+        if isinstance(row, PartitionFailed) or _is_selected(row, request.selection):
+            yield row
+
+
+def _is_selected(row: GroupOffset, selection: Selection) -> bool:
+    if not selection:
+        return True
+    if row.topic is None or row.partition is None:
+        return False
+    return selection.includes(row.topic, row.partition)
 
 
 def _topic(engine: Engine, topic: str, partitions: tuple[PartitionReport, ...]) -> TopicReport:
