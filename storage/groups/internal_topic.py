@@ -9,7 +9,8 @@ transaction commits nothing, but a group named in it exists.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 
 from ..errors import CorruptError
 from ..format.kernels.offset_commits import MALFORMED
-from ..format.layout import CONTROL_MASK, TRANSACTIONAL_MASK
+from ..format.layout import TRANSACTIONAL_MASK
 from ..format.messages.coordinator_records import (
     CoordinatorRecord,
     CoordinatorRecords,
@@ -27,8 +28,9 @@ from ..format.messages.coordinator_records import (
 )
 from ..format.records import batch as b
 from ..format.records.columns import Columns, Damage
-from ..log.read.transactions import AbortedTransactions, Isolation
+from ..log.read.transactions import AbortedTransactions, Isolation, read_markers
 from ..log.read.view import View
+from ..segment.segment import Segment
 from .coordinator import GroupReplay
 from .offset_table import OffsetsByGroup, OffsetTable
 from .share_state import ShareReplay
@@ -129,19 +131,39 @@ class _Outcomes:
     """Which records of a view count: all but those of open and aborted transactions."""
 
     def __init__(self, view: View) -> None:
-        self._segments = view.segments
+        self._view = view
         self._transactions = AbortedTransactions(tuple(view.segments), view.context)
+        # The markers of the segment read last: their offsets by producer id, and who aborted.
+        self._segment: Segment | None = None
+        self._markers: Mapping[int, tuple[list[int], list[bool]]] = {}
 
     def counts(self, columns: Columns) -> NDArray[np.bool_]:
-        """Returns which rows count, bool of shape (n,)."""
+        """Returns which rows count, bool of shape (n,). Columns are of one segment."""
         batches = columns.batches
-        if not batches.union(b.ATTRIBUTES) & TRANSACTIONAL_MASK:
+        transactional = np.flatnonzero(batches.flagged(TRANSACTIONAL_MASK))
+        if not len(transactional):
             return np.ones(len(columns), dtype=np.bool_)
         counted = np.ones(len(batches), dtype=np.bool_)
-        transactional = batches.flagged(TRANSACTIONAL_MASK) & ~batches.flagged(CONTROL_MASK)
-        for at in np.flatnonzero(transactional).tolist():
-            producer_id, offset = batches.rows[at, (b.PRODUCER_ID, b.BASE_OFFSET)].tolist()
-            segment = self._segments[max(self._segments.floor_index(offset), 0)]
-            marker = self._transactions.deciding(producer_id, offset, segment)
-            counted[at] = marker is not None and not marker.is_abort
+        keys = batches.rows[transactional][:, (b.PRODUCER_ID, b.BASE_OFFSET)].tolist()
+        segments = self._view.segments
+        segment = segments[max(segments.floor_index(keys[0][1]), 0)]
+        counted[transactional] = [self._counts(segment, *key) for key in keys]
         return np.repeat(counted, np.diff(columns.first_row))
+
+    def _counts(self, segment: Segment, producer_id: int, offset: int) -> bool:
+        """Returns whether the batch of a transaction counts: the next marker is COMMIT."""
+        if segment is not self._segment:
+            self._segment = segment
+            self._markers = {
+                producer: ([each.offset for each in found], [each.is_abort for each in found])
+                for producer, found in read_markers(segment, self._view.context).items()
+            }
+        offsets, are_aborts = self._markers.get(producer_id, _NO_MARKERS)
+        at = bisect_left(offsets, offset)
+        if at < len(offsets):
+            return not are_aborts[at]
+        marker = self._transactions.deciding(producer_id, offset, segment)
+        return marker is not None and not marker.is_abort
+
+
+_NO_MARKERS: Final[tuple[list[int], list[bool]]] = ([], [])

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _KEY: Final = Struct(">hh")  # version, control type
 _END_TXN_VALUE: Final = Struct(">hi")  # version, coordinator epoch
+_KNOWN_TYPES: Final = {int(each): each for each in ControlType}
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +103,7 @@ def _read(data: Bytes) -> _ControlRecord | None:
     except IndexError:
         return None
     number = int.from_bytes(key[2:4], "big", signed=True)
-    known = ControlType(number) if number in set(ControlType) else None
-    return _ControlRecord(known, timestamp_delta, at + size)
+    return _ControlRecord(_KNOWN_TYPES.get(number), timestamp_delta, at + size)
 
 
 def quorum_message(number: int, value: bytes) -> str:
