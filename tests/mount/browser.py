@@ -71,9 +71,7 @@ class Browser:
 
     def requests(self) -> list[str]:
         """Returns the addresses requested since the last call that need a network."""
-        events = (
-            json.loads(each["message"])["message"] for each in self.driver.get_log("performance")
-        )
+        events = (json.loads(message)["message"] for message in self._log("performance"))
         urls = [
             event["params"]["request"]["url"]
             for event in events
@@ -83,7 +81,11 @@ class Browser:
 
     def errors(self) -> list[str]:
         """Returns what the console shows since the last call."""
-        return [each["message"] for each in self.driver.get_log("browser")]
+        return self._log("browser")
+
+    def _log(self, kind: str) -> list[str]:
+        entries: list[dict[str, Any]] = self.driver.get_log(kind)  # type: ignore[no-untyped-call]
+        return [each["message"] for each in entries]
 
 
 @contextmanager

@@ -177,10 +177,9 @@ def _box(segments: Sequence[SegmentReport], whys: _Numbers) -> list[Any]:
     and last offset, first and largest timestamp, number of the text about the last segment, when it
     is deleted, after how many more bytes, number of removable records]; null for never."""
     first, last = segments[0], segments[-1]
-    size = sum(each.size for each in segments)
     return [
-        size,
-        min(sum(each.removable_bytes for each in segments), size),
+        sum(each.size for each in segments),
+        sum(each.removable_bytes for each in segments),
         _STATES.index(first.state),
         len(segments),
         first.base_offset,

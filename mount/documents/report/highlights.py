@@ -173,8 +173,8 @@ def _compaction(report: LogDirsReport) -> Iterator[Highlight]:
     dirty = sum(each.bytes_in(SegmentState.DIRTY) for each in report.partitions)
     if removable or records:
         text = (
-            f"Compaction would remove {texts.counted(records, 'record')} with"
-            f" {texts.size(removable)} of keys and values."
+            f"Compaction would remove {texts.counted(records, 'record')}, about"
+            f" {texts.size(removable)}."
         )
         yield Highlight(Severity.NOTE, text, "segments")
     elif dirty and not report.is_deep:

@@ -119,7 +119,7 @@
 
   function drawSkew() {
     const topic = data.topics[byId("skew-topic").value];
-    if (!topic) return nothing("skew-chart", "There are no records.");
+    if (!topic) return nothing("skew-chart", "No topic has records and several partitions.");
     const bars = topic.bars;
     const over = bars.sizes.map((size) => size >= 1.5 * bars.average);
     const traces = [
@@ -135,7 +135,7 @@
       },
     ];
     return draw("skew-chart", traces, {
-      height: 260, bargap: bars.partitions.length < 8 ? 0.6 : 0.15, legend: legend(-0.25),
+      height: 260, bargap: bars.partitions.length < 10 ? 0.6 : 0.15, legend: legend(-0.25),
       xaxis: { type: "category", title: { text: bars.left ? "partition, the largest first" : "partition" } },
       yaxis: bytesAxis,
     });
@@ -275,7 +275,8 @@
   const topics = data.topics.map((topic, index) => [String(index), topic.name]);
   fill(byId("growth-topic"), [["", "all topics"], ...topics]);
   const withSkew = (topic, index) => [String(index), `${topic.name} (${topic.skew.toFixed(2)})`];
-  fill(byId("skew-topic"), data.topics.map(withSkew));
+  const hasSeveral = ([index]) => data.topics[index].bars.partitions.length > 1;
+  fill(byId("skew-topic"), data.topics.map(withSkew).filter(hasSeveral));
   fill(byId("map-topic"), topics);
 
   // -- Plotly, as it is packed in the page -----------------------------------------------------------

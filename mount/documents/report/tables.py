@@ -170,8 +170,10 @@ def transactions(report: LogDirsReport) -> PageTable:
 
 def groups(report: LogDirsReport) -> PageTable:
     """Returns the groups, the one with the greatest lag first."""
-    columns = ("group", "type", "state", "partitions#", "lag#", "oldest unread#", "last commit")
-    columns += ("offsets that do not exist#",)
+    columns = (
+        *("group", "type", "state", "partitions#", "lag#", "oldest unread#", "last commit"),
+        "offsets that do not exist#",
+    )
     found = sorted(rows_by_group(report).values(), key=lambda rows: -total_lag(rows))
     return _table(columns, map(_group, found), "groups")
 
@@ -210,8 +212,10 @@ def _age(ms: int | None) -> Cell:
 
 def group_offsets(report: LogDirsReport) -> PageTable:
     """Returns the committed offsets, those with a problem first, then by lag."""
-    columns = ("group", "partition", "offset#", "log start#", "log end#", "lag#")
-    columns += ("oldest unread#", "committed", "problem")
+    columns = (
+        *("group", "partition", "offset#", "log start#", "log end#", "lag#"),
+        *("oldest unread#", "committed", "problem"),
+    )
     found = [row for row in report.groups if row.topic is not None]
     found.sort(key=lambda row: (row.problem is None, -(row.lag or 0)))
     return _table(columns, map(_group_offset, found), "offsets")
@@ -275,8 +279,10 @@ def gaps(report: LogDirsReport) -> PageTable:
 def disorder(report: LogDirsReport) -> PageTable:
     """Returns the partitions whose timestamps go back, the largest step first."""
     what = "records" if report.is_deep else "batches"
-    columns = ("partition", "largest step back#", "at offset#", f"{what} out of order#")
-    columns += (f"{what} examined#", "later than the report#")
+    columns = (
+        *("partition", "largest step back#", "at offset#", f"{what} out of order#"),
+        *(f"{what} examined#", "later than the report#"),
+    )
     found = [each for each in report.partitions if each.disorder.count or each.disorder.future]
     found.sort(key=lambda each: -each.disorder.largest_ms)
     rows = (

@@ -33,7 +33,7 @@ class SegmentReport:
     `retention.ms` deletes it, `bytes_to_come`: after how many more bytes `retention.bytes` does,
     None for never. `first_timestamp`: of its first batch, -1 if unknown; `largest_timestamp`: see
     `SegmentWhy`. `removable_records`, `removable_bytes`: the records that compaction would remove,
-    and bytes of their keys and values; 0 without reading records."""
+    and about how many bytes they take; 0 without reading records."""
 
     base_offset: int
     end_offset: int

@@ -4,6 +4,7 @@ back in time, and which records compaction would remove."""
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -33,7 +34,8 @@ _POINTS: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class RemovableRecords:
-    """Records of a segment that compaction would remove, and bytes of their keys and values."""
+    """Records of a segment that compaction would remove, and about how many bytes of the `.log`
+    they take: in proportion to their keys and values."""
 
     records: int = 0
     bytes: int = 0
@@ -88,7 +90,8 @@ class _Reader:
         self._compacted = compacted
         sizes = [segment.size for segment in view.segments]
         self._before = np.cumsum([0, *sizes])
-        self._removable = np.zeros((len(sizes), 2), dtype=np.int64)
+        # By segment: the removable records, bytes of their keys and values, and of all.
+        self._removable = np.zeros((len(sizes), 3), dtype=np.int64)
         self._counts = np.zeros(5, dtype=np.int64)
         self._codecs: defaultdict[str, CodecUse] = defaultdict(CodecUse)
         self._latest = NO_TIMESTAMP
@@ -117,7 +120,7 @@ class _Reader:
         self._note_times(columns, segment)
         if self._compacted is not None:
             gone = ~self._compacted.mask(columns.offsets)
-            self._removable[segment] += [int(gone.sum()), int(data[gone].sum())]
+            self._removable[segment] += [gone.sum(), data[gone].sum(), data.sum()]
 
     def _note_codecs(self, columns: Columns, data: Int64s) -> None:
         of_batch = np.add.reduceat(data, columns.first_row[:-1])
@@ -173,10 +176,13 @@ class _Reader:
             self._back,
             damage,
             RecordCounts(*self._counts.tolist()),
-            tuple(RemovableRecords(*row) for row in self._removable.tolist())
-            if self._compacted is not None
-            else (),
+            tuple(self._removable_records()) if self._compacted is not None else (),
         )
+
+    def _removable_records(self) -> Iterator[RemovableRecords]:
+        sizes = np.diff(self._before).tolist()
+        for size, (records, gone, data) in zip(sizes, self._removable.tolist(), strict=True):
+            yield RemovableRecords(records, size * gone // max(data, 1))
 
     def _exact(self, gap: TimeGap) -> TimeGap:
         """Returns the longest pause between two records within a gap between two points."""
