@@ -44,7 +44,7 @@ title 'Topics are directories, partitions too, and every record is a file'
 run 'kafkafs mount broker,textbook mnt'
 run 'ls mnt'
 run 'ls mnt/textbook'
-run 'ls mnt/textbook/0'
+run 'ls mnt/textbook/0 | xargs'
 run "ls -U mnt/textbook/0/offset | sed -n '1,5p;\$p'"
 
 title 'A value, byte for byte; the rest of the record as JSON, in stat and in extended attributes'
