@@ -29,7 +29,7 @@ def test_the_page_is_written_and_its_summary_printed(
 def test_a_topic_to_stdout(kafkafs: Kafkafs, clean: Path) -> None:
     done = kafkafs("report", clean, "orders/1", "-o", "-")
     assert done.exit_code == 0
-    assert done.stdout.endswith("</html>")
+    assert done.stdout.endswith("</html>\n")
     assert "orders/1" in done.stdout
     assert "orders/0" not in done.stdout
     assert "expired: retention" in done.stdout

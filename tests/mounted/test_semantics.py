@@ -158,6 +158,22 @@ def test_other_times(clean: Path) -> None:
         assert (entry.stat().st_atime_ns, entry.stat().st_ctime_ns) == (0, 0)
 
 
+@promise(
+    "With `kafkafs[report]` installed, `.kafkafs/report.html` is the page that `kafkafs report`"
+    " would write when the file is opened. Until then its size is an upper bound; an open file has"
+    " its exact size."
+)
+def test_report(clean: Path) -> None:
+    path = clean / ".kafkafs" / "report.html"
+    bound = path.stat().st_size
+    with path.open("rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        page = file.read()
+    assert len(page) == size <= bound
+    assert page.startswith(b"<!DOCTYPE html>")
+    assert b"txn-open/0" in page
+
+
 # -- 2 Records ----------------------------------------------------------------------------------
 
 

@@ -49,7 +49,9 @@ def page(report: LogDirsReport) -> bytes:
     here = files(__package__)
     script = here.joinpath("page.js").read_text(encoding="utf-8")
     packed, hash_of_plotly = _plotly()
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True)
+    environment = Environment(
+        autoescape=True, undefined=StrictUndefined, trim_blocks=True, keep_trailing_newline=True
+    )
     environment.filters.update(size=texts.size, number=texts.number, time=texts.time)
     template = environment.from_string(here.joinpath("page.html").read_text(encoding="utf-8"))
     text = template.render(
