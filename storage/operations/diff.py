@@ -190,10 +190,11 @@ def _topics(engines: Engines, topic: str) -> Iterator[Difference | PartitionFail
     except StorageError as error:
         yield PartitionFailed.of(error, topic)
         return
-    for name in first:
-        if first[name] != second[name]:
+    for name in {**first, **second}:  # one without a value is in neither
+        values = [configs.get(name) for configs in (first, second)]
+        if values[0] != values[1]:
             kind = DifferenceKind.CONFIG
-            yield Difference(kind, topic, first=first[name], second=second[name], name=name)
+            yield Difference(kind, topic, first=values[0], second=values[1], name=name)
 
 
 def _partition_count(engine: Engine, topic: str) -> int:

@@ -286,11 +286,15 @@ class TestTopics:
         path.write_text("version: 0\ntopic_id: " + "A" * 21 + "Q")
         meta = second / "meta.properties"
         meta.write_text(meta.read_text().replace("a2Fma2Fmcy10", "b2Fma2Fmcy10"))
-        engines = Engine(str(first)), Engine(str(second), {"retention.ms": "1000"})
+        engines = (
+            Engine(str(first), {"internal.segment.bytes": "5000"}),  # it has no default
+            Engine(str(second), {"retention.ms": "1000"}),
+        )
         rows = [row.as_json() for row in diff(engines, Diff())]
         assert [(row["difference"], row.get("name"), row["second"]) for row in rows] == [
             ("cluster id", None, "b2Fma2Fmcy10ZXN0cy4uLg"),
             ("topic id", None, "A" * 21 + "Q"),
+            ("config", "internal.segment.bytes", None),
             ("config", "retention.ms", "1000"),
         ]
 

@@ -120,7 +120,10 @@ def _text(row: Difference, names: tuple[str, str]) -> str:
     kind = row.kind
     where = row.topic if row.partition < 0 else f"{row.topic}/{row.partition}"
     place = f"{output.shown(where)}: " if where else ""
-    has = [f"{value} in {name}" for value, name in zip((row.first, row.second), names, strict=True)]
+    has = [
+        f"{'no value' if value is None else value} in {name}"
+        for value, name in zip((row.first, row.second), names, strict=True)
+    ]
     both = ", ".join(has)
     match kind:
         case DifferenceKind.TOPIC | DifferenceKind.PARTITION:
