@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 from kafkafs.storage import (
     GroupLags,
     GroupOffset,
+    LogDirError,
     PartitionFailed,
     UnknownGroup,
     UnknownPartition,
@@ -72,11 +73,10 @@ class GroupsDirectory(_GroupsNode):
     """`groups/`: a directory for each group, by name."""
 
     def child(self, name: str) -> GroupDirectory:
-        groups = self.image().groups
-        found = _named(name, groups)
+        image = self.image()
+        found = _named(name, image.groups)
         if found is None:
-            error = UnknownGroup(name, tuple(groups))
-            raise NoSuchName(name, error.__str__)
+            raise NoSuchName(name, image.unknown_group(name).__str__)
         return GroupDirectory(self.catalog, found)
 
     def readdir(self, start: int) -> Iterator[DirEntryRun]:
@@ -129,11 +129,11 @@ class GroupTopicDirectory(_GroupsNode):
         self.topic = topic
 
     def child(self, name: str) -> File:
-        offsets = self._offsets()
+        group, offsets = self._offsets()
         number = name.removesuffix(_UNREAD)
         found = offsets.get(number)
         if found is not None and number == name:
-            return self._file(found)
+            return OffsetFile(self.catalog, group, found)
         unread = None if found is None else self._unread(found)
         if unread is None:
             raise missing(name, f"group {printable(self.group)}", offsets)
@@ -143,24 +143,23 @@ class GroupTopicDirectory(_GroupsNode):
         return entries_of(self._children(), start)
 
     def _children(self) -> Iterator[tuple[str, Node]]:
-        for number, offset in self._offsets().items():
-            yield number, self._file(offset)
+        group, offsets = self._offsets()
+        for number, offset in offsets.items():
+            yield number, OffsetFile(self.catalog, group, offset)
             unread = self._unread(offset)
             if unread is not None:
                 yield number + _UNREAD, unread
 
-    def _offsets(self) -> Mapping[str, PartitionOffset]:
-        """Returns the offsets by partition. Raises UnknownGroup."""
+    def _offsets(self) -> tuple[DescribedGroup, Mapping[str, PartitionOffset]]:
+        """Returns the group, and the offsets by partition. Raises UnknownGroup."""
         image = self.image()
-        offsets = image.offsets(image.group(self.group))
-        return {str(each.partition): each for each in offsets if each.topic == self.topic}
-
-    def _file(self, offset: PartitionOffset) -> OffsetFile:
-        return OffsetFile(self.catalog, self.group, offset)
+        group = image.group(self.group)
+        offsets = [each for each in image.offsets(group) if each.topic == self.topic]
+        return group, {str(each.partition): each for each in offsets}
 
     def _unread(self, offset: PartitionOffset) -> File | None:
         """Returns the stream of what is served from an offset on; None if the partition is not
-        here, or nothing is committed."""
+        here or not served, or nothing is committed."""
         if offset.offset is None:
             return None
         try:
@@ -168,17 +167,17 @@ class GroupTopicDirectory(_GroupsNode):
             return stream_file(
                 self.catalog, partition, Member.RECORDS_JSONL, offset.offset, self.group
             )
-        except (UnknownTopic, UnknownPartition):
+        except (UnknownTopic, UnknownPartition, LogDirError):
             return None
 
 
 class OffsetFile(ComputedFile):
     """`<partition>`: the committed offset; an empty file if none is stored yet."""
 
-    def __init__(self, catalog: Catalog, group: str, offset: PartitionOffset) -> None:
+    def __init__(self, catalog: Catalog, group: DescribedGroup, offset: PartitionOffset) -> None:
         timestamp = offset.commit_timestamp
         mtime = 0 if timestamp is None else mtime_ns(timestamp)
-        path = GroupPath(group, offset.topic, offset.partition)
+        path = GroupPath(group.name, offset.topic, offset.partition)
         data = b"" if offset.offset is None else b"%d\n" % offset.offset
         super().__init__(catalog.contents, group_inode(catalog, path), mtime, lambda: data)
         self._catalog = catalog
@@ -192,17 +191,13 @@ class OffsetFile(ComputedFile):
             return OffsetDocument(inode, self._mtime_ns, data, self.xattrs)
 
         # Another commit is another file, even of the same offset.
-        found = self._contents.file((self.inode, self._offset), make)
+        found = self._contents.file((self.inode, self._group, self._offset), make)
         assert isinstance(found, OffsetDocument)
         return found
 
     def xattrs(self) -> Mapping[str, bytes]:
         """Returns the facts about the commit, compared with the log as it is now."""
-        try:
-            group = self._catalog.groups.image().group(self._group)
-        except UnknownGroup:  # removed since the file was looked up
-            return {}
-        for row in GroupLags(self._catalog.engine).rows(group, [self._offset]):
+        for row in GroupLags(self._catalog.engine).rows(self._group, [self._offset]):
             if isinstance(row, GroupOffset):
                 return _xattrs(row)
         return {}
