@@ -170,13 +170,16 @@ class MetadataUnavailable(StorageError):
 class UnknownGroup(StorageError):
     """No group `group` is recorded in the log directories, whose groups are `there`. `coordinator`:
     the partition of `__consumer_offsets` that would record it, if that is in none of them, else
-    ""."""
+    "". `then`: the time of which the groups are, as text, "" for now."""
 
-    def __init__(self, group: str, there: Sequence[str] = (), coordinator: str = "") -> None:
-        super().__init__(group, there, coordinator)
+    def __init__(
+        self, group: str, there: Sequence[str] = (), coordinator: str = "", then: str = ""
+    ) -> None:
+        super().__init__(group, there, coordinator, then)
         self.group = group
         self.there = there
         self.coordinator = coordinator
+        self.then = then
 
     def __str__(self) -> str:
         if self.coordinator:
@@ -185,7 +188,8 @@ class UnknownGroup(StorageError):
             hint = "; no groups are recorded in these directories"
         else:
             hint = did_you_mean(self.group, self.there) or f"; there are {first_of(self.there)}"
-        return printable(f"no group {self.group}{hint}")
+        when = f" at {self.then}" if self.then else ""
+        return printable(f"no group {self.group}{when}{hint}")
 
 
 class PartitionNotOpened(StorageError):

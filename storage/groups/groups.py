@@ -12,6 +12,7 @@ from ..errors import CorruptError, StorageError, UnknownGroup
 from ..io.retry import retry_if_gone
 from ..log.read.view import View
 from ..log_dirs.engine import Engine
+from ..metadata.image import TopicMetadata
 from .coordinator import SIMPLE_GROUP, Assigned, GroupState, GroupType, RecordedGroup
 from .internal_topic import (
     OFFSETS_TOPIC,
@@ -114,15 +115,18 @@ class GroupsImage:
         coordinators: Mapping[int, CoordinatorState],
         shares: Sequence[ShareState],
         failed: Sequence[tuple[str, Exception]],
-        topic_names: Mapping[str, str],
+        find_topic_names: Callable[[], Mapping[str, str]],
         partitions: int,
+        then: str = "",
     ) -> None:
         """`coordinators`: by partition of `__consumer_offsets`, of which there are `partitions` in
-        the cluster, as far as is known; `topic_names`: by topic id."""
+        the cluster, as far as is known; `find_topic_names`: returns them by topic id; `then`: the
+        time as text, "" for now."""
+        self._then = then
         self._partitions = partitions
         self._coordinators = coordinators
         self._shares = shares
-        self._topic_names = topic_names
+        self._find_topic_names = find_topic_names
         self.failed = failed
 
     @cached_property
@@ -140,11 +144,15 @@ class GroupsImage:
         """Returns a group. Raises UnknownGroup."""
         found = self.groups.get(name)
         if found is None:
-            number = coordinator_partition(name, self._partitions)
-            is_here = number in self._coordinators or not self._partitions
-            place = "" if is_here else f"{OFFSETS_TOPIC}-{number}"
-            raise UnknownGroup(name, tuple(self.groups), place)
+            raise self.unknown_group(name)
         return found
+
+    def unknown_group(self, name: str) -> UnknownGroup:
+        """Returns the error for a group that does not exist."""
+        number = coordinator_partition(name, self._partitions)
+        is_here = number in self._coordinators or not self._partitions
+        place = "" if is_here else f"{OFFSETS_TOPIC}-{number}"
+        return UnknownGroup(name, tuple(self.groups), place, self._then)
 
     def offsets(self, group: DescribedGroup) -> list[PartitionOffset]:
         """Returns what a group has read, by topic and partition."""
@@ -205,6 +213,10 @@ class GroupsImage:
         topic = assigned.topic or self.topic_name(assigned.topic_id)
         return (f"{topic}-{each}" for each in assigned.partitions)
 
+    @cached_property
+    def _topic_names(self) -> Mapping[str, str]:
+        return self._find_topic_names()
+
     def topic_name(self, topic_id: str) -> str:
         """Returns the name of a topic, its id if that is not known."""
         found = self._topic_names.get(topic_id)
@@ -247,39 +259,42 @@ class GroupsReader:
         self._shares = _PartitionReader(engine, SHARE_STATE_TOPIC, read_share_state)
         self._lock = threading.Lock()  # guards what follows, and the readers
         self._image: GroupsImage | None = None
-        self._names: Mapping[str, str] = {}
+        self._topics: Mapping[str, TopicMetadata] = {}
 
     def image(self) -> GroupsImage:
         """Returns the groups as of now; the same object if nothing changed. Raises LogDirError or
         OSError if the directories cannot be listed."""
         with self._lock:
             has_changed = [self._coordinators.refresh(), self._shares.refresh()]
-            names = self._topic_names()
-            if self._image is None or any(has_changed) or names != self._names:
-                self._names = names
+            topics = self._engine.metadata().topics
+            if topics is not self._topics and (topics or self._topics):
+                self._topics = topics
+                has_changed.append(True)
+            if self._image is None or any(has_changed):
                 self._image = GroupsImage(
                     self._coordinators.states,
                     list(self._shares.states.values()),
                     [*self._coordinators.failed(), *self._shares.failed()],
-                    names,
-                    self._partition_count(),
+                    partial(_topic_names, self._engine, topics),
+                    self._partition_count(topics),
                 )
             return self._image
 
-    def _partition_count(self) -> int:
+    def _partition_count(self, topics: Mapping[str, TopicMetadata]) -> int:
         """Returns the number of partitions of `__consumer_offsets` in the cluster; if its metadata
         is not here, of those that are."""
-        known = self._engine.metadata().topics.get(OFFSETS_TOPIC)
+        known = topics.get(OFFSETS_TOPIC)
         if known is not None:
             return len(known.partitions)
         return len(self._engine.topics().get(OFFSETS_TOPIC, ()))
 
-    def _topic_names(self) -> Mapping[str, str]:
-        engine = self._engine
-        known = engine.metadata().topics
-        if known:
-            return {topic.topic_id: name for name, topic in known.items()}
-        return {engine.topic_id(name): name for name in engine.topics()}
+
+def _topic_names(engine: Engine, known: Mapping[str, TopicMetadata]) -> Mapping[str, str]:
+    """Returns the topics' names by id: those `known` from the cluster's metadata, or else those in
+    the directories."""
+    if known:
+        return {topic.topic_id: name for name, topic in known.items()}
+    return {engine.topic_id(name): name for name in engine.topics()}
 
 
 class _PartitionReader(Generic[StateT]):
