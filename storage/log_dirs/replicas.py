@@ -100,7 +100,7 @@ class _Life:
     def of(cls, found: PartitionDir) -> _Life:
         try:
             topic_id = found.topic_id()
-        except CorruptError:
+        except (CorruptError, OSError):
             topic_id = ""
         return cls(found, found.log_dir.meta.cluster_id, topic_id)
 
@@ -305,3 +305,7 @@ def _difference(
     elif end.end_offset < leader.end_offset:
         behind = leader.end_offset - end.end_offset
         yield f"{path}: ends at offset {end.end_offset}, {behind} before {other}, which is served"
+    elif end.end_offset > leader.end_offset:  # one of them has no leader epochs
+        ahead = end.end_offset - leader.end_offset
+        why = f"which is served for its leader epoch {leader.epochs.latest}"
+        yield f"{path}: ends at offset {end.end_offset}, {ahead} after {other}, {why}"

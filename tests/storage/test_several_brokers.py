@@ -89,6 +89,16 @@ def test_a_later_leader_epoch_outweighs_a_longer_log(tmp_path: Path) -> None:
     ]
 
 
+def test_a_replica_without_leader_epochs_loses(tmp_path: Path) -> None:
+    one, two = broker(tmp_path, 1, 0, 0), broker(tmp_path, 2, 0)
+    (one / "t-0" / "leader-epoch-checkpoint").unlink()
+    engine = opened(one, two)
+    assert values(engine) == [b"broker-2"]
+    assert engine.problems == [
+        f"{one}/t-0: ends at offset 2, 1 after {two}/t-0, which is served for its leader epoch 0"
+    ]
+
+
 def test_a_new_leader_epoch_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kafkafs.storage.log_dirs.replicas._ELECTION_SECONDS", 0.0)
     one, two = broker(tmp_path, 1, 0, 0), broker(tmp_path, 2, 0)
