@@ -64,6 +64,8 @@ from .errors import LogDirError as LogDirError
 from .errors import LogDirLocked as LogDirLocked
 from .errors import LogDirOffline as LogDirOffline
 from .errors import MessageTooLarge as MessageTooLarge
+from .errors import MetadataUnavailable as MetadataUnavailable
+from .errors import NoClusterMetadata as NoClusterMetadata
 from .errors import NotClosed as NotClosed
 from .errors import NotCompacted as NotCompacted
 from .errors import OffsetNotFound as OffsetNotFound
@@ -91,6 +93,7 @@ from .format.files.names import FileState as FileState
 from .format.files.names import SegmentFileName as SegmentFileName
 from .format.files.names import TopicPartition as TopicPartition
 from .format.files.names import is_legal_topic as is_legal_topic
+from .format.files.names import parse_metadata_snapshot as parse_metadata_snapshot
 from .format.files.names import parse_segment_file as parse_segment_file
 from .format.files.names import partition_dir as partition_dir
 from .format.files.names import segment_file as segment_file
@@ -195,9 +198,17 @@ from .log_dirs.purging import FoundLeftover as FoundLeftover
 from .log_dirs.selection import Selected as Selected
 from .log_dirs.selection import Selection as Selection
 from .log_manager import LogManager as LogManager
+from .metadata.history import ClusterChange as ClusterChange
 from .operations.append import AppendedLines as AppendedLines
 from .operations.append import AppendLines as AppendLines
 from .operations.append import append_lines as append_lines
+from .operations.cluster import ClusterState as ClusterState
+from .operations.cluster import ClusterSubject as ClusterSubject
+from .operations.cluster import DescribeCluster as DescribeCluster
+from .operations.cluster import ListClusterChanges as ListClusterChanges
+from .operations.cluster import cluster_state as cluster_state
+from .operations.cluster import describe_cluster as describe_cluster
+from .operations.cluster import list_cluster_changes as list_cluster_changes
 from .operations.compact import Compact as Compact
 from .operations.compact import CompactedLog as CompactedLog
 from .operations.compact import KeptKey as KeptKey

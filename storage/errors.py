@@ -7,6 +7,9 @@
     ├── ConfigError          opening: a config whose name or value Kafka would refuse
     ├── UnknownTopic         looking up: no such topic in any of the directories
     ├── UnknownPartition     looking up: no such partition, or its directory was removed
+    ├── UnknownName          looking up: the cluster's metadata has nothing of that name
+    ├── NoClusterMetadata    looking up: the directories have no log of the cluster's metadata
+    ├── MetadataUnavailable  looking up: the metadata on the disk do not reach back that far
     ├── UnknownGroup         looking up: no group of that name is recorded
     ├── PartitionNotOpened   writing: a partition could not be opened, for example for damage
     ├── OffsetNotFound       looking up: no record is served at that offset
@@ -190,6 +193,23 @@ class UnknownGroup(StorageError):
             hint = did_you_mean(self.group, self.there) or f"; there are {first_of(self.there)}"
         when = f" at {self.then}" if self.then else ""
         return printable(f"no group {self.group}{when}{hint}")
+
+
+class UnknownName(StorageError):
+    """None of the cluster's `what`, which are called `there`, has this name."""
+
+    def __init__(self, what: str, name: str, there: Sequence[str]) -> None:
+        super().__init__(what, name, there)
+        self.what = what
+        self.name = name
+        self.there = there
+
+    def __str__(self) -> str:
+        if not self.there:
+            hint = "; there are none"
+        else:
+            hint = did_you_mean(self.name, self.there) or f"; there are {first_of(self.there)}"
+        return printable(f"the {self.what} of the cluster include no {self.name}{hint}")
 
 
 class PartitionNotOpened(StorageError):

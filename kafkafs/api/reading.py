@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from kafkafs.storage import (
+        ClusterChange,
         Columns,
         CorruptError,
         Damage,
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
         View,
     )
 
+    from .cluster import Cluster
     from .compacted import Compacted
     from .groups import GroupDescription, OnDamage
 
@@ -113,6 +115,29 @@ class LogDirectories(_ForReading):
             return describe_groups(self._engine, names, on_damage)
         with closing(self._engine.as_of(milliseconds(at))) as engine:
             return describe_groups(engine, names, on_damage)
+
+    def cluster(self, *, offset: int | None = None) -> Cluster:
+        """Returns the cluster by the log of its metadata: topics, brokers, configs, quotas, ACLs,
+        users, features and voters, now or after the records of the metadata log below `offset`.
+
+        Raises NoClusterMetadata if the directories have no such log, and MetadataUnavailable if it
+        and the snapshots beside it do not reach back that far.
+        """
+        from .cluster import cluster_of
+
+        self._engine.close_removed_if_due()
+        return cluster_of(self._engine, offset)
+
+    def cluster_changes(
+        self, on_problem: Callable[[str], None] | None = None
+    ) -> Iterator[ClusterChange]:
+        """Yields the changes in the log of the cluster's metadata, oldest first, each with
+        `offset`, `timestamp`, `kind`, `details` and `text`. `on_problem` is called for each record
+        that could not be read. Raises NoClusterMetadata."""
+        from .cluster import changes_of
+
+        self._engine.close_removed_if_due()
+        return changes_of(self._engine, on_problem)
 
     @property
     def problems(self) -> list[str]:

@@ -33,6 +33,7 @@ VERBS: Final = {
     "history": "history",
     "dump": "dump",
     "groups": "groups",
+    "cluster": "cluster",
     "topic": "topic",
     "append": "append",
     "expire": "expire",

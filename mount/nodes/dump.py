@@ -9,7 +9,13 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Final
 
-from kafkafs.storage import FileState, SegmentFileName, parse_segment_file, segment_file
+from kafkafs.storage import (
+    FileState,
+    SegmentFileName,
+    parse_metadata_snapshot,
+    parse_segment_file,
+    segment_file,
+)
 
 from ..catalog import Catalog
 from ..node import (
@@ -43,17 +49,17 @@ _POSITION: Final = re.compile(rb" position: (\d+) ")
 
 
 class DumpDirectory(MemberDirectory):
-    """A directory with a name for each segment file that can be dumped."""
+    """A directory with a name for each file that can be dumped: those of segments, and snapshots of
+    the cluster's metadata."""
 
     member = Member.DUMP
 
     def child(self, name: str) -> DumpFile:
         self.visit()
-        parsed = _parsed(name)
-        if parsed is None:
+        file = name.removesuffix(_SUFFIX)
+        if _parsed(name) is None and not _is_snapshot(name):
             why = f"{name!r} is not the name of a segment file followed by {_SUFFIX}"
             raise NoSuchName(name, lambda: why)
-        file = segment_file(parsed.base_offset, parsed.kind)
         return DumpFile(self.catalog, self.partition, file, status(self.partition, file))
 
     def remove(self, name: str, pid: int) -> None:
@@ -78,7 +84,8 @@ class DumpDirectory(MemberDirectory):
         """Returns a listing, in order of name, of the current names that still exist when their
         turn comes."""
         found, _ = self.partition.log.directory.files()
-        return partial(self._runs_of, sorted(name for name in found if _parsed(name + _SUFFIX)))
+        names = (each for each in found if _parsed(each + _SUFFIX) or _is_snapshot(each + _SUFFIX))
+        return partial(self._runs_of, sorted(names))
 
     def _runs_of(self, names: list[str], start: int) -> Iterator[DirEntryRun]:
         self.visit()
@@ -98,6 +105,13 @@ def _parsed(name: str) -> SegmentFileName | None:
     return parsed if parsed is not None and parsed.state is FileState.LIVE else None
 
 
+def _is_snapshot(name: str) -> bool:
+    """Returns whether a name stands for a snapshot of the cluster's metadata."""
+    return (
+        name.endswith(_SUFFIX) and parse_metadata_snapshot(name.removesuffix(_SUFFIX)) is not None
+    )
+
+
 class DumpFile(File):
     """The dump of the file `name` of the partition's directory, as it is listed. Its name leads to
     a `DumpText` that depends on the current content of that file."""
@@ -107,11 +121,9 @@ class DumpFile(File):
     def __init__(
         self, catalog: Catalog, partition: MountedPartition, name: str, status: os.stat_result
     ) -> None:
-        parsed = parse_segment_file(name)
-        assert parsed is not None
         self.partition = partition
         self.name = name
-        self.inode = partition.inode(segment_kind(parsed), Scope.DUMPS, parsed.base_offset)
+        self.inode = _inode(partition, name)
         self._catalog = catalog
         self._status = status
 
@@ -133,6 +145,16 @@ class DumpFile(File):
 
     def open(self, *, waits: bool = True) -> Handle:
         return self.fixed().open()
+
+
+def _inode(partition: MountedPartition, name: str) -> int:
+    """Returns the inode number of a file's dump. A snapshot is identified by its end offset."""
+    parsed = parse_segment_file(name)
+    if parsed is not None:
+        return partition.inode(segment_kind(parsed), Scope.DUMPS, parsed.base_offset)
+    snapshot = parse_metadata_snapshot(name)
+    assert snapshot is not None
+    return partition.inode(InodeKind.OTHER_FILE, Scope.DUMPS, snapshot.end_offset)
 
 
 class DumpText(MeasuredFile):
@@ -244,11 +266,23 @@ def dump_file_by_inode(
     catalog: Catalog, partition: MountedPartition, inode: Inode, number: int
 ) -> DumpFile:
     """Returns the file of an inode number; `number` is its full number. Raises Stale."""
-    if inode.kind < InodeKind.SEGMENT_FILE:
+    if inode.kind == InodeKind.OTHER_FILE:
+        file = _snapshot_file(partition, number)
+    elif inode.kind < InodeKind.SEGMENT_FILE:
         raise Stale
-    name = segment_file_name(inode.kind, number)
+    else:
+        name = segment_file_name(inode.kind, number)
+        file = segment_file(name.base_offset, name.kind)
     try:
-        directory = DumpDirectory(catalog, partition)
-        return directory.child(segment_file(name.base_offset, name.kind) + _SUFFIX)
+        return DumpDirectory(catalog, partition).child(file + _SUFFIX)
     except NoSuchName:
         raise Stale from None
+
+
+def _snapshot_file(partition: MountedPartition, end_offset: int) -> str:
+    """Returns the name of the snapshot with this end offset. Raises Stale."""
+    for entry in partition.log.directory.list():
+        snapshot = parse_metadata_snapshot(entry.name)
+        if snapshot is not None and snapshot.end_offset == end_offset:
+            return entry.name
+    raise Stale

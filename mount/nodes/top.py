@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from enum import IntEnum
 from typing import Final
 
-from kafkafs.storage import UnknownTopic, printable
+from kafkafs.storage import METADATA_TOPIC, UnknownTopic, printable
 
 from ..catalog import Catalog
 from ..documents import status
@@ -23,7 +23,7 @@ from ..node import (
 )
 from ..vfs import render
 from ..vfs.errnos import NoSuchName, NotPermitted, Stale
-from ..vfs.inodes import GROUPS_NUMBER, ROOT, InodeKind, pack
+from ..vfs.inodes import CLUSTER_NUMBER, GROUPS_NUMBER, ROOT, InodeKind, pack
 from .deleted import DeletedDirectory, is_deleted_number
 from .small_files import ComputedFile, ControlFile, RecentLogFile
 from .topic import CONFIG_FILE, TopicDirectory
@@ -36,6 +36,7 @@ LOG = "log"
 CONTROL = "control"
 DELETED = "deleted"
 GROUPS = "groups"
+CLUSTER = "cluster"
 
 
 class Top(IntEnum):
@@ -50,6 +51,7 @@ class Top(IntEnum):
     CONTROL = 7
     DELETED = 8
     GROUPS = GROUPS_NUMBER
+    CLUSTER = CLUSTER_NUMBER
     REPORT = 9
 
 
@@ -59,6 +61,7 @@ _NAMES: Final = {
     CONFIG_FILE: Top.CONFIG_FILE,
     METRICS: Top.METRICS,
     GROUPS: Top.GROUPS,
+    CLUSTER: Top.CLUSTER,
     REPORT: Top.REPORT,
     LOG: Top.LOG,
     CONTROL: Top.CONTROL,
@@ -142,6 +145,10 @@ class AboutDirectory(DirectoryNode):
 
             inode = pack(InodeKind.TOP, 0, Top.GROUPS)
             return GroupsDirectory(catalog, inode, self.inode)
+        if name == CLUSTER and METADATA_TOPIC in catalog.engine.topics():
+            from .cluster import ClusterDirectory
+
+            return ClusterDirectory(catalog, self.inode)
         if name == REPORT and is_available():
             from .report import ReportFile
 
@@ -165,10 +172,13 @@ class AboutDirectory(DirectoryNode):
         return entries_of(((name, self.child(name)) for name in self._names()), start)
 
     def _names(self) -> list[str]:
-        absent: tuple[str, ...] = () if self._catalog.changes is not None else _OF_CHANGES
+        changes = self._catalog.changes
+        left_out = set() if changes is not None else set(_OF_CHANGES)
+        if METADATA_TOPIC not in self._catalog.engine.topics():
+            left_out.add(CLUSTER)
         if not is_available():
-            absent = (*absent, REPORT)
-        return [name for name in _NAMES if name not in absent]
+            left_out.add(REPORT)
+        return [name for name in _NAMES if name not in left_out]
 
 
 def top_node(catalog: Catalog, number: int) -> Node:
@@ -180,6 +190,8 @@ def top_node(catalog: Catalog, number: int) -> Node:
         return about
     if is_deleted_number(number):
         return _deleted(about).by_number(number)
+    if number > CLUSTER_NUMBER:
+        return _cluster_file(about, number)
     for name, each in _NAMES.items():
         if number == each:
             try:
@@ -187,6 +199,17 @@ def top_node(catalog: Catalog, number: int) -> Node:
             except NoSuchName:
                 break
     raise Stale
+
+
+def _cluster_file(about: AboutDirectory, number: int) -> File:
+    from .cluster import ClusterDirectory
+
+    try:
+        directory = about.child(CLUSTER)
+    except NoSuchName:
+        raise Stale from None
+    assert isinstance(directory, ClusterDirectory)
+    return directory.by_number(number)
 
 
 def _deleted(about: AboutDirectory) -> DeletedDirectory:

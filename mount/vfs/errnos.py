@@ -196,6 +196,7 @@ ERRNOS: Final[dict[type[Exception], int]] = {
     errors.UnknownGroup: errno.ENOENT,
     errors.NoClusterMetadata: errno.ENOENT,
     errors.MetadataUnavailable: errno.ENODATA,
+    errors.UnknownName: errno.ENOENT,
     errors.PartitionNotOpened: errno.EIO,
     errors.OffsetNotFound: errno.ENOENT,
     errors.SegmentGone: errno.ENOENT,

@@ -46,6 +46,8 @@ ROOT: Final = 1
 #: Of InodeKind.TOP: the number of `.kafkafs/groups`, and the place of what is in it.
 GROUPS_NUMBER: Final = 20
 GROUPS_PLACE: Final = 2
+#: The number of `.kafkafs/cluster`; those of the files in it follow.
+CLUSTER_NUMBER: Final = 21
 
 
 class InodeKind(IntEnum):

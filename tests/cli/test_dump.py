@@ -250,6 +250,14 @@ def test_a_decoder(kafkafs: Kafkafs, corpus: Corpus) -> None:
     assert lines[3].startswith(record)
 
 
+def test_the_snapshot_that_a_cluster_begins_with(kafkafs: Kafkafs, corpus: Corpus) -> None:
+    path = corpus("groups43") / "bootstrap.checkpoint"
+    lines = lines_of(kafkafs("dump", "--cluster-metadata-decoder", "--skip-record-metadata", path))
+    assert lines[:2] == [f"Dumping {path}", "KRaft bootstrap snapshot"]
+    feature = '{"name":"metadata.version","featureLevel":30}'
+    assert f'| payload: {{"type":"FEATURE_LEVEL_RECORD","version":0,"data":{feature}}}' in lines
+
+
 def test_the_wrong_decoder(kafkafs: Kafkafs, corpus: Corpus) -> None:
     """Each record reports the error, and the dump continues."""
     log = corpus("kafka43-clean") / "orders-0" / "00000000000000000000.log"

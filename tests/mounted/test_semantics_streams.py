@@ -564,6 +564,27 @@ def test_sizes_of_documents(live: LiveLog, mount: Mounting, tmp_path: Path) -> N
         assert path.stat().st_size > 0 or name.endswith("config.properties")
 
 
+@promise(
+    "If the directories contain `__cluster_metadata-0`, `.kafkafs/cluster` has a JSON file for each"
+    " subject, which says after how many records of that log the cluster was so, and `log.jsonl`"
+    " with a line for each change."
+)
+def test_cluster(clean: Path) -> None:
+    cluster = clean / ".kafkafs" / "cluster"
+    names = os.listdir(cluster)
+    assert len(names) == 10
+    for name in names:
+        path = cluster / name
+        assert path.stat().st_size == len(path.read_bytes())
+        if name != "log.jsonl":
+            assert json.loads(path.read_text())["offset"] == 219
+    topics = json.loads((cluster / "topics.json").read_text())["topics"]
+    assert {row["topic"]: row["topicId"] for row in topics} == answers.topic_ids(CLEAN)
+    changes = [json.loads(line) for line in (cluster / "log.jsonl").read_text().splitlines()]
+    gone = [row["change"] for row in changes if row.get("topic") == "gone"]
+    assert gone == ["topicCreated", "topicDeleted"]
+
+
 # -- 9 Damage -----------------------------------------------------------------------------------
 
 

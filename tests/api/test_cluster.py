@@ -1,0 +1,34 @@
+"""The cluster in Python."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import kafkafs
+from tests import answers
+
+Corpus = Callable[[str], Path]
+
+
+def test_the_state_of_the_cluster_and_its_changes(corpus: Corpus) -> None:
+    with kafkafs.open(corpus("groups43")) as d:
+        now, before = d.cluster(), d.cluster(offset=529)
+        assert (now.offset, before.offset, now.problems) == (555, 529, [])
+        ids = {topic["topic"]: topic["topicId"] for topic in now.topics}
+        assert ids == answers.topic_ids("groups43")
+        assert repr(before) == "<Cluster MkU3OEVBNTcwNTJENDM2Qg after offset 528>"
+        assert before.summary["users"] == len(before.users) == 2
+        counts = [before.brokers, before.configs, before.quotas, before.acls, before.voters]
+        assert list(map(len, counts)) == [1, 16, 6, 8, 1]
+        changes = list(d.cluster_changes())
+        assert (changes[-1].offset, changes[-1].kind) == (553, "brokerFenced")
+        with pytest.raises(kafkafs.MetadataUnavailable):
+            d.cluster(offset=556)
+    with (
+        kafkafs.open(corpus("kafka28")) as d,
+        pytest.raises(kafkafs.NoClusterMetadata, match="no __cluster_metadata-0"),
+    ):
+        d.cluster()

@@ -1,0 +1,124 @@
+"""Tests of `kafkafs cluster`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.results import Corpus, Kafkafs, lines_of, rows_of, stderr_of
+
+#: Before the broker of groups43 began to shut down.
+OFFSET = 529
+
+
+@pytest.fixture
+def root(corpus: Corpus) -> Path:
+    return corpus("groups43")
+
+
+def cells(line: str) -> list[str]:
+    return [cell.strip() for cell in line.split("  ") if cell.strip()]
+
+
+def test_a_summary(kafkafs: Kafkafs, root: Path) -> None:
+    found = dict(map(cells, lines_of(kafkafs("cluster", "--offset", OFFSET, root))))
+    assert found["STATE"] == "after offset 528, 2026-11-23T22:53:03.127Z"
+    assert found["BROKERS"] == "1, of which 0 fenced"
+    assert found["PARTITIONS"] == "23, of which 0 without leader and 0 under-replicated"
+    assert found["USERS"] == "2, and 0 delegation tokens"
+    (row,) = rows_of(kafkafs("cluster", "--json", "--offset", OFFSET, root))
+    assert (row["offset"], row["topics"], row["metadataVersion"]) == (OFFSET, 11, 30)
+
+
+@pytest.mark.parametrize(
+    ("words", "line", "row"),
+    [
+        (
+            "topics grown",
+            "grown  3  1  0  1  1  -  a4JM0f_VRYqMNUwmOadnyw",
+            {"topic": "grown", "isInternal": False, "configs": {"compression.type": "lz4"}},
+        ),
+        (
+            "brokers",
+            "1  broker  active  -  PLAINTEXT://127.0.0.1:29192  _yKDSkBxPkp41kBBfh8fcA",
+            {"node": 1},
+        ),
+        (
+            "configs 1",
+            "broker  1  max.connections.per.ip  440",
+            {"resourceType": "broker", "resourceName": "1"},
+        ),
+        (
+            "quotas",
+            "client-id (default), user birch  request_percentage  200",
+            {"entity": {"client-id": None, "user": "birch"}},
+        ),
+        (
+            "acls User:copper",
+            "CLUSTER  kafka-cluster  LITERAL  User:copper  10.0.0.7  ALTER_CONFIGS  DENY",
+            {"permission": "DENY", "principal": "User:copper"},
+        ),
+        (
+            "users amber",
+            "amber  SCRAM-SHA-512  8432 iterations",
+            {"user": "amber"},
+        ),
+        ("features", "metadata.version  30  7 to 30", {"supported": [0, 1]}),
+        ("voters", "1  leader  2  -  CONTROLLER://127.0.0.1:29193", {"voter": 1}),
+    ],
+    ids=lambda value: value.split()[0] if isinstance(value, str) else "",
+)
+def test_a_table_of_each_subject(
+    kafkafs: Kafkafs, root: Path, words: str, line: str, row: dict[str, object]
+) -> None:
+    arguments = ("--offset", OFFSET, root, *words.split())
+    assert cells(line) in map(cells, lines_of(kafkafs("cluster", *arguments))[1:])
+    first = rows_of(kafkafs("cluster", "--json", *arguments))[0]
+    assert {name: first[name] for name in row} == row
+
+
+def test_the_log(kafkafs: Kafkafs, root: Path, cut_off: Path) -> None:
+    lines = lines_of(kafkafs("cluster", "log", root))
+    assert "     421  2026-11-23T22:52:15.335Z  topic doomed deleted, with 2 partitions" in lines
+    assert lines == lines_of(kafkafs("cluster", root, "log"))
+    first = lines_of(kafkafs("cluster", "log", cut_off))[0]
+    assert "changes before offset 433 are only known as their sum" in first
+
+
+@pytest.fixture
+def cut_off(writable_corpus: Corpus) -> Path:
+    """Makes a directory whose metadata log ends where its newest snapshot does."""
+    path = writable_corpus("groups43")
+    log = path / "__cluster_metadata-0"
+    for file in log.glob("00000000000000000000.*"):
+        file.unlink()
+    (log / "00000000000000000433.log").touch()
+    return path
+
+
+def test_what_cannot_be_shown_is_named_with_what_can(
+    kafkafs: Kafkafs, root: Path, cut_off: Path, corpus: Corpus
+) -> None:
+    told = stderr_of(kafkafs("cluster", "--offset", 3, cut_off))
+    assert "the state of the cluster at offset 3 is unknown: the log and its snapshots" in told
+    assert "reach from offset 433 (2026-11-23T22:52:18.082Z) to 433" in told
+    assert "there are earlier snapshots at offset 168" in told
+    assert lines_of(kafkafs("cluster", "--offset", 168, cut_off, "users"))[-1].startswith("temp")
+    told = stderr_of(kafkafs("cluster", root, "topics", "mein"))
+    assert told == "kafkafs: the topics of the cluster include no mein; did you mean main?\n"
+    assert "no __cluster_metadata-0" in stderr_of(kafkafs("cluster", corpus("kafka28")))
+    told = stderr_of(kafkafs("cluster", root, "topic"), 2)
+    assert "'topic' is not one of topics, brokers, configs" in told
+    assert stderr_of(kafkafs("cluster", "--offset", 3, root, "log"), 2)
+
+
+def test_a_directory_called_log(
+    kafkafs: Kafkafs, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "log").symlink_to(root)
+    rows = rows_of(kafkafs("cluster", "--json", "log", "voters"))
+    assert [row["voter"] for row in rows] == [1]
+    assert json.loads(kafkafs("cluster", "--json", "log", "log").stdout.splitlines()[0])["text"]
