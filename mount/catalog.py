@@ -12,7 +12,6 @@ from kafkafs.storage import (
     Clock,
     Engine,
     GroupsReader,
-    SystemClock,
     TopicPartition,
     UnknownPartition,
     UnknownTopic,
@@ -59,9 +58,10 @@ class Catalog:
         clock: Clock | None = None,
         changes: Changes | None = None,
     ) -> None:
-        """`clock`: gives the current time for `compacted` and `why.json`."""
+        """`clock`: gives the current time for `compacted` and `why.json`; that of the engine by
+        default."""
         self.engine = engine
-        self.clock = clock or SystemClock()
+        self.clock = clock or engine.clock
         self.previews = Previews(engine, self.clock)
         self.ranges = Ranges(reader_config(engine.configs).kafkafs_range_parquet_bytes)
         self.histories = KeyHistories(engine)

@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass, replace
 from typing import Final
 
-from kafkafs.storage import ConfigError, Isolation, LogDirError, local_path
+from kafkafs.storage import ConfigError, Isolation, LogDirError, local_path, milliseconds
 
 #: Passed to the kernel unchanged.
 KERNEL_FLAGS: Final = frozenset(
@@ -29,8 +29,9 @@ _SWITCHES: Final = frozenset(("writable", "maintain", "unregistered", "allow_oth
 
 @dataclass(frozen=True, slots=True)
 class MountOptions:
-    """`isolation`: which records are served. `writable`: the directories are locked and can be
-    changed; `maintain`: they are also maintained as by a broker, with retention, the cleaner and
+    """`isolation`: which records are served. `at_ms`: everything is shown as it was at this time,
+    in ms since 1970; None for now. `writable`: the directories are locked and can be changed;
+    `maintain`: they are also maintained as by a broker, with retention, the cleaner and
     the removal of leftovers running on their own. `unregistered`: topics may be created although a
     KRaft broker would treat them as strays. `key_separator`: separates key and value in a line for
     `append`; b"" if lines are values. `allow_other`: other users may access the mount. `log`: the
@@ -38,6 +39,7 @@ class MountOptions:
     of `KERNEL_FLAGS`, in the order given."""
 
     isolation: Isolation = Isolation.READ_COMMITTED
+    at_ms: int | None = None
     writable: bool = False
     maintain: bool = False
     unregistered: bool = False
@@ -61,6 +63,8 @@ def check_options(options: MountOptions) -> None:
     """Raises ConfigError if the options contradict each other."""
     if options.maintain and not options.writable:
         raise ConfigError("maintain", "needs a writable mount: --rw, or -o writable")
+    if options.writable and options.at_ms is not None:
+        raise ConfigError("at", "a mount as of a time is read-only: leave out --rw and -o writable")
 
 
 def _stripped(option: str) -> str:
@@ -80,6 +84,8 @@ def _changed(options: MountOptions, option: str) -> MountOptions:
         return _switched_on(options, name)
     if name == "isolation":
         return replace(options, isolation=_isolation(value))
+    if name == "at":
+        return replace(options, at_ms=_time(value))
     if name == "key_separator":
         return replace(options, key_separator=_separator(value))
     if name == "log":
@@ -87,8 +93,8 @@ def _changed(options: MountOptions, option: str) -> MountOptions:
             raise ConfigError(name, "needs a file name: log=/var/log/kafkafs.log")
         return replace(options, log=_log_path(value))
     known = (
-        "isolation=, writable, maintain, unregistered, key_separator=, allow_other, log=, debug,"
-        " and those of mount(8)"
+        "isolation=, at=, writable, maintain, unregistered, key_separator=, allow_other, log=,"
+        " debug, and those of mount(8)"
     )
     raise ConfigError(name, f"no such mount option; there are {known}")
 
@@ -111,6 +117,13 @@ def _separator(text: str) -> bytes:
         why = "needs a text without commas or line breaks: key_separator=="
         raise ConfigError("key_separator", why)
     return separator
+
+
+def _time(text: str) -> int:
+    try:
+        return milliseconds(text)
+    except ValueError as error:
+        raise ConfigError("at", str(error)) from None
 
 
 def _log_path(value: str) -> str:

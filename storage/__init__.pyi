@@ -32,7 +32,6 @@ from .cleaner.split.split_plan import Shape as Shape
 from .cleaner.split.split_plan import SplitPass as SplitPass
 from .cleaner.split.split_plan import fingerprint as fingerprint
 from .clock import Clock as Clock
-from .clock import SetClock as SetClock
 from .clock import SystemClock as SystemClock
 from .clock import milliseconds as milliseconds
 from .clock import not_a_time as not_a_time

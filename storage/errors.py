@@ -6,6 +6,7 @@
     │   └── LogDirOffline    writing: a call failed after which the disk cannot be trusted
     ├── ConfigError          opening: a config whose name or value Kafka would refuse
     ├── UnknownTopic         looking up: no such topic in any of the directories
+    │   └── CreatedLater     looking up as of a time: the topic is newer
     ├── UnknownPartition     looking up: no such partition, or its directory was removed
     ├── UnknownName          looking up: the cluster's metadata has nothing of that name
     ├── NoClusterMetadata    looking up: the directories have no log of the cluster's metadata
@@ -120,6 +121,24 @@ class UnknownTopic(StorageError):
         else:
             hint = did_you_mean(self.topic, self._there)
         return printable(f"no topic {self.topic}{hint}")
+
+
+class CreatedLater(UnknownTopic):
+    """`topic` was created after `at_ms` (ms since 1970), when the topics were `there`."""
+
+    def __init__(self, topic: str, at_ms: int, there: Collection[str] = ()) -> None:
+        super().__init__(topic, there)
+        self.at_ms = at_ms
+
+    def __reduce__(self) -> tuple[type[CreatedLater], tuple[str, int, Collection[str]]]:  # type: ignore[override]
+        return type(self), (self.topic, self.at_ms, tuple(self._there))
+
+    def __str__(self) -> str:
+        shown = sorted(self._there)[:_NAMES_SHOWN]
+        more = len(self._there) - len(shown)
+        names = ", ".join(shown) + (f" and {more} more" if more > 0 else "")
+        had = f"then there were {names}" if shown else "then there was none"
+        return printable(f"topic {self.topic} was created after {time_text(self.at_ms)}; {had}")
 
 
 class UnknownPartition(StorageError):

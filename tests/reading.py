@@ -27,10 +27,13 @@ COMMITTED = Isolation.READ_COMMITTED
 UNCOMMITTED = Isolation.READ_UNCOMMITTED
 
 
-def open_log(directory: Path, start: int = 0, limits: ReadLimits | None = None) -> Log:
-    """Returns the partition in `directory`, whose checkpointed log start offset is `start`."""
-    parent = DirFd(str(directory.parent))
-    return Log(parent.child(directory.name), "topic", 0, lambda: start, ReadContext(limits))
+def open_log(
+    directory: Path, start: int = 0, limits: ReadLimits | None = None, at_ms: int | None = None
+) -> Log:
+    """Returns the partition in `directory`, whose checkpointed log start offset is `start`; with
+    `at_ms` as of that time."""
+    found = DirFd(str(directory.parent)).child(directory.name)
+    return Log(found, "topic", 0, lambda: start, ReadContext(limits), at_ms)
 
 
 def open_view(directory: Path, start: int = 0, limits: ReadLimits | None = None) -> View:

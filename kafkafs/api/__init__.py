@@ -19,7 +19,7 @@ from typing import Literal, overload
 
 from kafkafs.storage import local_path
 
-from .reading import LogDirectories, Partition
+from .reading import LogDirectories, Partition, Time
 from .writing import ProducerRecord, Transaction, WritableLogDirectories, WritablePartition
 
 __all__ = [
@@ -44,6 +44,7 @@ def open(
     writable: Literal[False] = ...,
     maintain: Literal[False] = ...,
     configs: Mapping[str, str] | None = ...,
+    at: Time | None = ...,
 ) -> LogDirectories: ...
 
 
@@ -54,6 +55,7 @@ def open(
     writable: Literal[True],
     maintain: bool = ...,
     configs: Mapping[str, str] | None = ...,
+    at: None = ...,
 ) -> WritableLogDirectories: ...
 
 
@@ -63,6 +65,7 @@ def open(
     writable: bool = False,
     maintain: bool = False,
     configs: Mapping[str, str] | None = None,
+    at: Time | None = None,
 ) -> LogDirectories:
     """Opens log directories together: a path, several joined by commas as in Kafka's `log.dirs`, or
     a sequence of paths.
@@ -72,14 +75,20 @@ def open(
     is deleted automatically, unless `maintain` runs a broker's retention, log cleaner and removal
     of leftover files while they are open. `configs` are the configs that `kafkafs -c` takes.
 
+    With `at` (milliseconds since 1970, ISO 8601, a datetime or a date; UTC if there is no time
+    zone) everything is shown as it was at that time: each partition ends before the first record
+    that is later.
+
     Raises LogDirError if a path is not a log directory or is a URL other than `file:`, LogDirLocked
     if another process has locked one, ConfigError for an unknown config or an invalid value, and
-    ValueError for `maintain` without `writable`.
+    ValueError for `maintain` without `writable`, for `at` with it, and for what is not a time.
     """
     paths = _paths(log_dirs)
     if maintain and not writable:
         raise ValueError("maintain=True needs writable=True")
-    from kafkafs.storage import warn_if_uncompiled
+    if at is not None and writable:
+        raise ValueError("at needs writable=False: the past cannot be changed")
+    from kafkafs.storage import milliseconds, warn_if_uncompiled
 
     warn_if_uncompiled(_logger.warning)
     if writable:
@@ -88,7 +97,7 @@ def open(
         return WritableLogDirectories(LogManager(paths, configs, maintain=maintain))
     from kafkafs.storage import Engine
 
-    return LogDirectories(Engine(paths, configs))
+    return LogDirectories(Engine(paths, configs, None if at is None else milliseconds(at)))
 
 
 def _paths(log_dirs: Path | Sequence[Path]) -> list[str]:

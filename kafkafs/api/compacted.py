@@ -11,7 +11,6 @@ from kafkafs.storage import (
     Isolation,
     PreviewRequest,
     SegmentGone,
-    SystemClock,
     TopicPartition,
     UnknownPartition,
     broker_config,
@@ -27,11 +26,12 @@ if TYPE_CHECKING:
     from kafkafs.storage import Damage, Engine
 
 
-def compacted(engine: Engine, topic: str, partition: int, now_ms: int | None) -> Compacted:
+def compacted(engine: Engine, topic: str, partition: int, at_ms: int | None) -> Compacted:
     """Does the work of `Partition.compacted`. Raises UnknownPartition."""
+    then = engine if at_ms is None else engine.as_of(at_ms)
 
     def look() -> Compacted:
-        request = _ask(engine, (topic, partition), now_ms).pinned()
+        request = _ask(then, (topic, partition)).pinned()
         return Compacted(CompactedView(request, preview(request)))
 
     try:
@@ -40,13 +40,13 @@ def compacted(engine: Engine, topic: str, partition: int, now_ms: int | None) ->
         raise UnknownPartition(topic, partition) from None
 
 
-def _ask(engine: Engine, key: TopicPartition, now_ms: int | None) -> PreviewRequest:
+def _ask(engine: Engine, key: TopicPartition) -> PreviewRequest:
     return PreviewRequest.of(
         engine.log(*key).view(),
         engine.topic_config(key[0]).config,
         broker_config(engine.configs),
         engine.partition_dir(*key).log_dir.cleaner_offsets.get(key),
-        SystemClock().now_ms() if now_ms is None else now_ms,
+        engine.clock.now_ms(),
     )
 
 

@@ -116,9 +116,10 @@ class LogDirectories(_ForReading):
         with closing(self._engine.as_of(milliseconds(at))) as engine:
             return describe_groups(engine, names, on_damage)
 
-    def cluster(self, *, offset: int | None = None) -> Cluster:
+    def cluster(self, *, at: Time | None = None, offset: int | None = None) -> Cluster:
         """Returns the cluster by the log of its metadata: topics, brokers, configs, quotas, ACLs,
-        users, features and voters, now or after the records of the metadata log below `offset`.
+        users, features and voters, now, `at` another time (as in `offset_for_time`), or after the
+        records of the metadata log below `offset`.
 
         Raises NoClusterMetadata if the directories have no such log, and MetadataUnavailable if it
         and the snapshots beside it do not reach back that far.
@@ -126,7 +127,10 @@ class LogDirectories(_ForReading):
         from .cluster import cluster_of
 
         self._engine.close_removed_if_due()
-        return cluster_of(self._engine, offset)
+        if at is None:
+            return cluster_of(self._engine, offset)
+        with closing(self._engine.as_of(milliseconds(at))) as engine:
+            return cluster_of(engine, offset)
 
     def cluster_changes(
         self, on_problem: Callable[[str], None] | None = None
@@ -327,8 +331,8 @@ class Partition(_ForReading):
         return undamaged(view.scan(low, high, level, ahead=ahead), on_damage)
 
     def compacted(self, at: Time | None = None) -> Compacted:
-        """Previews the partition as log compaction and then retention would leave it now, or `at`
-        another time (as in `offset_for_time`), without changing anything.
+        """Previews the partition as log compaction and then retention would leave it now, or as of
+        another time (as in `kafkafs.open`), without changing anything.
 
         This takes about as long as a compaction. It assumes that all that may be compacted is,
         even if too little is dirty for a broker to start, and even if the topic's cleanup.policy
@@ -336,8 +340,8 @@ class Partition(_ForReading):
         """
         from .compacted import compacted
 
-        now_ms = None if at is None else milliseconds(at)
-        return compacted(self._engine, self.topic, self.partition, now_ms)
+        at_ms = None if at is None else milliseconds(at)
+        return compacted(self._engine, self.topic, self.partition, at_ms)
 
 
 def _isolation(name: str) -> Isolation:

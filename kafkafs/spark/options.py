@@ -17,7 +17,7 @@ from difflib import get_close_matches
 from functools import cache
 from typing import Any, Final
 
-from kafkafs.storage import Isolation, LogDirError, TopicPartition, local_path
+from kafkafs.storage import Isolation, LogDirError, TopicPartition, local_path, milliseconds
 
 from .topic_pattern import compile_topic_pattern
 
@@ -74,8 +74,8 @@ class ReadOptions:
     """All options of a read.
 
     At most one of `topics`, `topic_pattern` and `assigned` is not None. If all are None, all topics
-    except Kafka's internal ones are read. `configs` are the storage engine's configs
-    (`kafkafs.…`).
+    except Kafka's internal ones are read. `at_ms`: everything is read as it was at this time, in ms
+    since 1970; None for now. `configs` are the storage engine's configs (`kafkafs.…`).
     """
 
     paths: tuple[str, ...]
@@ -97,6 +97,7 @@ class ReadOptions:
     min_offsets_per_trigger: int | None
     max_trigger_delay_ms: int
     checkpoint_topic_ids: bool
+    at_ms: int | None
     configs: Mapping[str, str]
 
     @classmethod
@@ -144,6 +145,7 @@ class ReadOptions:
             min_offsets_per_trigger=least,
             max_trigger_delay_ms=texts.get("maxTriggerDelay", _duration_ms) or _MAX_TRIGGER_DELAY,
             checkpoint_topic_ids=texts.get("checkpointTopicIds", boolean) is not False,
+            at_ms=texts.get("at", milliseconds),
             configs=texts.configs,
         )
 
@@ -228,7 +230,7 @@ _UNITS_US: Final = {
     **dict.fromkeys(("week", "weeks"), 7 * 86_400_000_000),
 }
 # A stream has no end.
-_NOT_OF_STREAMS: Final = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
+_NOT_OF_STREAMS: Final = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp", "at")
 # Why there is no filter pushdown, see `range_reader.KafkafsReader`.
 _NO_FILTERS: Final = (
     "filters cannot be pushed down, because PySpark runs the plan of one query on a DataFrame for "
@@ -271,7 +273,7 @@ _SUPPORTED: Final = Supported(
         *("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"),
         *("startingOffsetsByTimestampStrategy", "minPartitions", "maxRecordsPerPartition"),
         *("includeHeaders", "failOnDataLoss", "kafka.isolation.level"),
-        *("maxBytesPerPartition", "mode", "losses"),
+        *("maxBytesPerPartition", "mode", "losses", "at"),
         # only for streams; batches ignore them, as in Spark's own source
         *("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay"),
         "checkpointTopicIds",

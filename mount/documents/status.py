@@ -166,6 +166,7 @@ def mount_status(catalog: Catalog) -> bytes:
             "writable": catalog.changes is not None,
             "pid": os.getpid(),
             "isolation": catalog.options.isolation.value,
+            "at": engine.at_ms,
             "keySeparator": catalog.options.key_separator.decode(errors="backslashreplace"),
             "allowOther": catalog.options.allow_other,
             "mountedAt": catalog.started_ns // 1_000_000,

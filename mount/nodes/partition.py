@@ -12,7 +12,7 @@ from ..catalog import Catalog
 from ..documents.status import partition_status, partition_why
 from ..node import Attributes, DirEntryRun, Node, directory_attributes, entries_of, missing
 from ..partition import MountedPartition
-from ..vfs.errnos import Stale
+from ..vfs.errnos import NoSuchName, Stale
 from . import append, compacted
 from .dump import DumpDirectory
 from .keys import KeyDirectory
@@ -41,12 +41,16 @@ NAMES: Final = {
     "why.json": Member.WHY,
     "status.json": Member.STATUS,
 }
+#: Show files as they are on the disk now, and so do not exist in a mount as of a time.
+_ON_DISK: Final = ("segments", "dump")
 #: Not listed, but can be opened: a program that reads every file it finds would wait forever at the
 #: end of one of these.
 _UNLISTED: Final = {
     "follow": Member.FOLLOW,
     "follow.jsonl": Member.FOLLOW_JSONL,
 }
+_NAMES_AS_OF: Final = {name: NAMES[name] for name in NAMES if name not in _ON_DISK}
+_NOT_AS_OF: Final = "{}/ shows files as they are on the disk now, and does not exist as of a time"
 _DIRECTORIES: Final[dict[Member, Callable[[Catalog, MountedPartition], Node]]] = {
     Member.OFFSET: OffsetDirectory,
     Member.TIME: TimeDirectory,
@@ -72,11 +76,15 @@ class PartitionDirectory(FixedDirectory):
         return directory_attributes(self.inode, status.st_mtime_ns, generation)
 
     def _names(self) -> Mapping[str, Member]:
+        if self.catalog.engine.at_ms is not None:
+            return _NAMES_AS_OF
         return NAMES if self.changes is None else NAMES | append.NAMES
 
     def child(self, name: str) -> Node:
         member = self._names().get(name, _UNLISTED.get(name))
         if member is None:
+            if name in _ON_DISK:
+                raise NoSuchName(name, partial(_NOT_AS_OF.format, name))
             raise missing(name, self.partition.name, self._names())
         return member_node(self.catalog, self.partition, member)
 

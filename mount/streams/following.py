@@ -13,6 +13,7 @@ from kafkafs.storage import (
     Damage,
     SegmentGone,
     StorageError,
+    SystemClock,
     UnknownPartition,
     View,
     fresh,
@@ -144,6 +145,7 @@ class FollowHandle(Handle):
                 self._parts = self._view = None
                 raise
             if part is None:
+                self._ended = self._is_over()
                 return
             if isinstance(part, Damage):
                 made += self._note_damage(part.error)
@@ -152,6 +154,14 @@ class FollowHandle(Handle):
             data = memoryview(self._render(part))
             self._ready.append(data)
             made += len(data)
+
+    def _is_over(self) -> bool:
+        """Returns whether nothing can be added, because the mount shows an earlier time."""
+        at_ms = self.partition.log.at_ms
+        if at_ms is None:
+            return False
+        is_ended = self._view is not None and self._view.ended_at_ms is not None
+        return is_ended or SystemClock().now_ms() > at_ms
 
     def _next_part(self) -> Columns | Damage | None:
         """Returns the next part; None if everything served was returned."""

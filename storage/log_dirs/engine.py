@@ -14,7 +14,7 @@ from time import monotonic
 from types import MappingProxyType
 
 from ..cleaner.preview.latest import LatestRecords
-from ..clock import Clock, SystemClock
+from ..clock import Clock, SetClock, SystemClock
 from ..config.kafka import (
     Configs,
     ReaderConfig,
@@ -27,6 +27,7 @@ from ..config.kafka import (
 from ..errors import (
     CorruptError,
     LogDirError,
+    MetadataUnavailable,
     NoClusterMetadata,
     SegmentGone,
     StorageError,
@@ -38,6 +39,7 @@ from ..format.messages.metadata import ResourceType
 from ..log.read.context import ReadContext, ReadLimits
 from ..log.read.log import Log
 from ..metadata.cluster_metadata import ClusterMetadata
+from ..metadata.existence import Existence
 from ..metadata.image import ALL_BROKERS, MetadataImage
 from .log_dir import LogDir, PartitionDir
 from .log_dirs import LogDirs
@@ -61,11 +63,20 @@ class Engine:
     clock: Clock = SystemClock()
 
     def __init__(
-        self, paths: str | Sequence[str], configs: Mapping[str, str] | None = None
+        self,
+        paths: str | Sequence[str],
+        configs: Mapping[str, str] | None = None,
+        at_ms: int | None = None,
     ) -> None:
         """Raises LogDirError if one of ``paths`` (a list, or comma-separated) is not a log
         directory, or if they are of different clusters, ConfigError if Kafka would refuse one of
-        this run's ``configs``."""
+        this run's ``configs``. With ``at_ms`` (ms since 1970) everything is shown as it was at that
+        time, and `clock` stands still there: see `log/read/as_of.py`."""
+        self.at_ms = at_ms
+        self._existence: Existence | None = None
+        if at_ms is not None:
+            self.clock = SetClock(at_ms)
+            self._existence = Existence(at_ms, self._metadata_then, self._metadata_now, self._id_of)
         self.configs = run_configs((configs or {}).items())
         reader = reader_config(self.configs)
         self.context = ReadContext(read_limits(reader))
@@ -77,16 +88,26 @@ class Engine:
         self._lock = threading.Lock()  # guards _logs
         self._closed_removed_at = monotonic()
         self._metadata: tuple[Log, ClusterMetadata] | None = None
+        # Used only as of a time: whether the metadata reach back that far, and the present.
+        self._reaches_back = False
+        self._now: Engine | None = None
         self._has_resolved_configs = False
+
+    def as_of(self, at_ms: int) -> Engine:
+        """Opens the same directories read-only, as of a time in ms since 1970."""
+        return Engine([each.path for each in self.log_dirs.dirs], self.configs, at_ms)
 
     def topics(self) -> Mapping[str, list[int]]:
         """Returns the topics in order of name, with the numbers of their partitions here."""
-        return self.log_dirs.topics()
+        there = self.log_dirs.topics()
+        return there if self._existence is None else self._existence.of(there)
 
     def partitions_of(self, topic: str) -> list[int]:
         """Returns the numbers of a topic's partitions here. Raises UnknownTopic."""
         there = self.topics()
         if topic not in there:
+            if self._existence is not None:
+                self._existence.check(self.log_dirs.topics(), topic)
             raise self.log_dirs.unknown_topic(topic)
         return there[topic]
 
@@ -99,14 +120,14 @@ class Engine:
     def log(self, topic: str, partition: int) -> Log:
         """Returns one partition, or a stray, by the name of its directory and its number. Raises
         UnknownTopic or UnknownPartition, LogDirError if directories contradict each other."""
-        found = self.log_dirs.partition(topic, partition)
+        found = self.partition_dir(topic, partition)
         key = (topic, partition)
         with self._lock:
             known = self._logs.get(key)
             if known is not None and known[0] == found:
                 return known[1]
             start = self._log_start_offset(found.log_dir, key)
-            log = Log(found.directory, topic, partition, start, self.context)
+            log = Log(found.directory, topic, partition, start, self.context, self.at_ms)
             self._logs[key] = (found, log)
             return log
 
@@ -205,8 +226,39 @@ class Engine:
         except (UnknownTopic, UnknownPartition):
             raise NoClusterMetadata(",".join(each.path for each in self.log_dirs.dirs)) from None
         if self._metadata is None or self._metadata[0] is not log:
-            self._metadata = log, ClusterMetadata(log, self.context)
+            self._metadata = log, self._cluster_metadata(log)
         return self._metadata[1]
+
+    def _metadata_then(self) -> MetadataImage | None:
+        """Returns the cluster at `at_ms`; None if there is no record of it."""
+        try:
+            metadata = self.cluster_metadata()
+            if not self._reaches_back:
+                metadata.image_at()
+                self._reaches_back = True
+            image = metadata.image()
+        except (NoClusterMetadata, MetadataUnavailable, UnknownPartition, SegmentGone):
+            return None
+        return image if image.offset > 0 else None
+
+    def _metadata_now(self) -> MetadataImage:
+        if self._now is None:
+            self._now = Engine([each.path for each in self.log_dirs.dirs], self.configs)
+        return self._now.metadata()
+
+    def _id_of(self, topic: str, partition: int) -> str:
+        try:
+            return self.log_dirs.partition(topic, partition).topic_id()
+        except (UnknownPartition, CorruptError):
+            return ""
+
+    def _cluster_metadata(self, log: Log) -> ClusterMetadata:
+        if self.at_ms is None:
+            return ClusterMetadata(log, self.context)
+        found = self.log_dirs.partition(METADATA_TOPIC, 0)
+        start = self._log_start_offset(found.log_dir, (METADATA_TOPIC, 0))
+        whole = Log(found.directory, METADATA_TOPIC, 0, start, self.context)
+        return ClusterMetadata(log, self.context, self.at_ms, whole)
 
     def forget(self, topic: str, partition: int) -> None:
         """Drops a deleted partition: a directory created later may have the same inode number."""
@@ -215,12 +267,16 @@ class Engine:
 
     def close(self) -> None:
         """Closes all files. They are opened again when needed."""
+        if self._now is not None:
+            self._now.close()
         self.context.files.drop_where(lambda key: True)
         with self._lock:
             self._logs.clear()
 
     def partition_dir(self, topic: str, partition: int) -> PartitionDir:
         """Returns the directory of one partition. Raises UnknownTopic or UnknownPartition."""
+        if self._existence is not None and topic != METADATA_TOPIC:
+            self._existence.check(self.log_dirs.topics(), topic, partition)
         return self.log_dirs.partition(topic, partition)
 
     def copies_of(self, topic: str, partition: int) -> tuple[PartitionDir, ...]:

@@ -66,8 +66,8 @@ class Survey:
         except SegmentGone:
             raise UnknownPartition(topic, partition) from None
         files.get(directory, lambda: held)  # the log uses it, too
-        start = self._starts[path].get(key, 0)
-        view = Log(directory, topic, partition, lambda: start, self._engine.context).view()
+        start, engine = self._starts[path].get(key, 0), self._engine
+        view = Log(directory, topic, partition, lambda: start, engine.context, engine.at_ms).view()
         try:
             return SurveyedPartition(view, found.topic_id(held))
         except CorruptError as error:
@@ -79,7 +79,8 @@ class ViewReference(NamedTuple):
 
     ``directory`` is the partition's in ``log_dir``, and had ``topic_id`` ("" for none). ``files``
     are consecutive segments, each with the size in bytes that the view shows; ``next_base`` is the
-    base offset of the segment after them, -1 if there is none.
+    base offset of the segment after them, -1 if there is none. ``bound``: the offset where reading
+    stops.
     """
 
     log_dir: str
@@ -89,7 +90,7 @@ class ViewReference(NamedTuple):
     topic_id: str
     start_offset: int
     end_offset: int
-    last_stable_offset: int
+    bound: int
     files: tuple[LogFile, ...]
     next_base: int
 
@@ -119,7 +120,7 @@ def reference_to(
         topic_id,
         view.start_offset,
         view.end_offset,
-        view.last_stable_offset,
+        view.bound(isolation),
         tuple(map(_log_file, segments)),
         next_base,
     )
@@ -160,7 +161,7 @@ class ReferencedViews:
             segments=segments,
             start_offset=reference.start_offset,
             end_offset=reference.end_offset,
-            last_stable_offset=reference.last_stable_offset,
+            stable_offset=reference.bound,
             context=self._context,
         )
         for number, part in enumerate(view.scan(start, end, isolation)):

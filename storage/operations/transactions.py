@@ -9,7 +9,7 @@ from typing import Any
 from ..errors import InvalidTxnState
 from ..format.files.names import TopicPartition
 from ..io.retry import retry_if_gone
-from ..log.state.producers import OpenTransaction
+from ..log.state.producers import OpenTransaction, ProducerStateManager
 from ..log_dirs.engine import Engine
 from .recover import plan_for
 from .request import (
@@ -87,7 +87,7 @@ def list_transactions(
     one producer and yields them, which fails with InvalidTxnState if there are none."""
 
     def look(key: TopicPartition) -> Iterator[PartitionTransaction]:
-        producers = retry_if_gone(lambda: plan_for(engine, *key, is_clean=True)).producers
+        producers = retry_if_gone(lambda: _producers(engine, key))
         return (PartitionTransaction(*key, each) for each in producers.open_transactions())
 
     def abort(key: TopicPartition) -> Iterator[PartitionTransaction]:
@@ -109,6 +109,14 @@ def list_transactions(
         yield row
     if not count:
         yield _none_open(request.abort)
+
+
+def _producers(engine: Engine, key: TopicPartition) -> ProducerStateManager:
+    if engine.at_ms is None:
+        return plan_for(engine, *key, is_clean=True).producers
+    from ..log.load.last_producers import producers_of
+
+    return producers_of(engine.log(*key).view(), engine.at_ms)
 
 
 def _none_open(producer_id: int) -> PartitionFailed:

@@ -68,11 +68,10 @@ class SegmentWhy:
 
 @dataclass(frozen=True, slots=True)
 class Why:
-    """Explains a partition's segments at `at_ms` (ms since 1970), None for now."""
+    """Explains a partition's segments as of the engine's time."""
 
     topic: str
     partition: int
-    at_ms: int | None = None
 
     @property
     def writes(self) -> bool:
@@ -119,7 +118,7 @@ def why(
 ) -> Iterator[ExplainedPartition | PartitionFailed]:
     """Yields what keeps each segment, see `explained`, and then the known damage of the log."""
     topic, partition = request.topic, request.partition
-    now_ms = engine.clock.now_ms() if request.at_ms is None else request.at_ms
+    now_ms = engine.clock.now_ms()
 
     def look() -> ExplainedPartition:
         view = engine.log(topic, partition).view()

@@ -155,17 +155,29 @@ class SegmentFiles:
 
 
 @dataclass(frozen=True, slots=True)
+class SegmentEnd:
+    """Where a segment ended at an earlier time: before ``offset``. ``largest_timestamp``: of its
+    records before that, in ms, -1 if none has one. ``is_split``: its last batch has others, too."""
+
+    offset: int
+    largest_timestamp: int
+    is_split: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Segment:
     """A segment as one view serves it.
 
     ``size``: bytes of the ``.log`` that hold whole batches. ``next_base``: base offset of the
-    segment after it, -1 for the active one. ``mtime_ns`` is that of the ``.log``.
+    segment after it, -1 for the active one. ``mtime_ns`` is that of the ``.log``. ``end``: for the
+    active segment of an earlier time, whose ``.log`` may have more batches.
     """
 
     files: SegmentFiles
     size: int
     mtime_ns: int
     next_base: int = -1
+    end: SegmentEnd | None = None
 
     @property
     def state(self) -> tuple[int, int]:

@@ -186,3 +186,28 @@ def test_a_topic_alone_is_no_partition(clean: kafkafs.LogDirectories) -> None:
     name: Any = "orders"
     with pytest.raises(TypeError, match=r"directory\[TOPIC, NUMBER\], not directory\['orders'\]"):
         clean[name]
+
+
+def test_a_directory_as_of_a_time(corpus: Corpus) -> None:
+    """A time in any form, and the present beside it."""
+    noon = datetime(2026, 9, 3, tzinfo=UTC)
+    with kafkafs.open(corpus("kafka43-clean")) as now:
+        orders = now["orders", 0]
+        end = orders.offset_for_time(milliseconds(noon) + 1)
+        latest = max(r.offset for r in orders.records(end=end) if r.key == b"customer-519")
+        for at in (noon, "2026-09-03", milliseconds(noon)):
+            with kafkafs.open(corpus("kafka43-clean"), at=at) as then:
+                assert then["orders", 0].end_offset == end
+                found = then["orders", 0].latest("customer-519")
+                assert found is not None
+                assert found.offset == latest
+        compacted = orders.compacted(at=noon)
+        assert compacted.summary["records"]["before"] == end
+        assert compacted.summary["at"] == milliseconds(noon)
+
+
+def test_the_past_cannot_be_changed(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="the past cannot be changed"):
+        kafkafs.open(tmp_path / "new", writable=True, at=5)  # type: ignore[call-overload]
+    with pytest.raises(ValueError, match="'soon' is not a time"):
+        kafkafs.open(tmp_path, at="soon")

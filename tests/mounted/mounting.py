@@ -27,10 +27,11 @@ if sys.argv[5]:
     from tests.mounted.held import hold_sizes_back
     hold_sizes_back(Path(sys.argv[5]))
 options = parse_options(sys.argv[3])
-engine = functools.partial(Engine, configs=json.loads(sys.argv[4]))
+configs = json.loads(sys.argv[4])
+engine = functools.partial(Engine, configs=configs, at_ms=options.at_ms)
 if options.writable:
     wanted = {"maintain": options.maintain, "unregistered": options.unregistered}
-    engine = functools.partial(LogManager, **engine.keywords, **wanted)
+    engine = functools.partial(LogManager, configs=configs, **wanted)
 mount(sys.argv[1].split(","), sys.argv[2], options, foreground=True, make_engine=engine)
 """
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+import kafkafs
 from kafkafs.spark.options import ReadOptions
 from kafkafs.spark.read.planning import DataLoss, OffsetRange, find_log_dirs, plan
 from kafkafs.spark.read.reading import LOSSES, Reading
@@ -63,6 +64,7 @@ class Read:
             isolation=options.isolation,
             fail_on_data_loss=options.fail_on_data_loss,
             permissive=options.permissive,
+            at_ms=options.at_ms,
         )
 
     def plan(self) -> list[OffsetRange]:
@@ -91,6 +93,25 @@ def test_every_record_as_kafka_gave_it(corpus: Corpus, name: str, isolation: str
     assert table.schema.equals(SCHEMA)
     plain = table.set_column(5, "timestamp", table["timestamp"].cast(pa.int64()))
     assert plain.to_pylist() == list(rows_of_kafka(name, isolation))
+
+
+@pytest.mark.parametrize("isolation", [answers.READ_COMMITTED, answers.READ_UNCOMMITTED])
+def test_the_records_as_of_a_time(corpus: Corpus, isolation: str) -> None:
+    """Tasks end where the plan does, whether they open the planned files or the log."""
+    name, at_ms = "kafka43-clean", 1788393600000
+    options = {"subscribe": "orders,unordered,txn", "kafka.isolation.level": isolation}
+    read = Read(corpus(name), {**options, "at": str(at_ms), "maxBytesPerPartition": "30000"})
+    found = read.table()
+    with kafkafs.open(corpus(name), at=at_ms) as then:
+        selected = [each for each in then if each.topic in ("orders", "txn", "unordered")]
+        expected = [each.scan(isolation=isolation).read_all() for each in selected]
+    key = ["topic", "partition", "offset"]
+    expected_rows = sorted(tuple(r.values()) for t in expected for r in t.select(key).to_pylist())
+    assert sorted(tuple(r.values()) for r in found.select(key).to_pylist()) == expected_rows
+    assert 1000 < len(expected_rows) < Read(corpus(name), options).table().num_rows
+    for each in read.plan():
+        again = list(read.reading.records([replace(each, view=None)], SCHEMA))
+        assert again == list(read.reading.records([each], SCHEMA))
 
 
 def test_only_the_columns_asked_for_are_made(corpus: Corpus) -> None:

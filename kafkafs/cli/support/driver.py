@@ -38,6 +38,7 @@ def perform(
     operation: Operation[Q, R],
     put: Callable[[R], object],
     *,
+    at: int | None = None,
     through: Through | None = None,
     asks_mount: bool = False,
     creates: bool = False,
@@ -50,7 +51,8 @@ def perform(
     is forwarded to the user's own mount if that holds them, by `through` if forwarding takes more
     than asking. With `asks_mount`, so is one that only reads, because the mount knows more. With
     `creates`, missing directories are created. Raises LogDirLocked if another process holds the
-    directories. `opening` as for `open_writable`.
+    directories. `at`: a request that only reads sees the directories as of this time (ms since
+    1970). `opening` as for `open_writable`.
     """
 
     def take(rows: Iterable[R | PartitionFailed]) -> int:
@@ -79,7 +81,7 @@ def perform(
         return there(mounted)
     used = tuple(filter(_is_used, log_dirs)) if creates else log_dirs
     if used:
-        with closing(open_engine(used, configs)) as engine:
+        with closing(open_engine(used, configs, at)) as engine:
             refused = request.check(engine)
             if refused:
                 return take(refused)

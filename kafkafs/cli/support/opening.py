@@ -14,8 +14,6 @@ from operator import itemgetter
 from types import FrameType
 from typing import TYPE_CHECKING, Final, TypedDict, Unpack
 
-import click
-
 from kafkafs.mount.vfs.errnos import NoSuchName, TreeError
 from kafkafs.storage import StorageError, TopicPartition, interrupt
 
@@ -50,11 +48,14 @@ class Opening(TypedDict, total=False):
     unregistered: bool
 
 
-def open_engine(log_dirs: tuple[str, ...], configs: Iterable[Config] = ()) -> Engine:
-    """Opens the directories read-only, without a lock. Raises LogDirError and ConfigError."""
+def open_engine(
+    log_dirs: tuple[str, ...], configs: Iterable[Config] = (), at: int | None = None
+) -> Engine:
+    """Opens the directories read-only, without a lock, as of the time `at` (ms since 1970) if
+    given. Raises LogDirError and ConfigError."""
     from kafkafs.storage import Engine
 
-    return Engine(log_dirs, dict(configs))
+    return Engine(log_dirs, dict(configs), at)
 
 
 def open_writable(
@@ -160,30 +161,14 @@ def open_tree(
     1970) if given."""
     from kafkafs.mount.options import MountOptions
     from kafkafs.mount.tree import Tree
-    from kafkafs.storage import Isolation, SetClock
+    from kafkafs.storage import Isolation
 
     # The verb reports damage itself; the tree's log is for mounts.
     logging.getLogger("kafkafs").addHandler(logging.NullHandler())
-    engine = open_engine(log_dirs, configs)
-    clock = None if at is None else SetClock(at)
-    tree = Tree(engine, MountOptions(isolation=Isolation(isolation)), clock)
+    engine = open_engine(log_dirs, configs, at)
+    tree = Tree(engine, MountOptions(isolation=Isolation(isolation), at_ms=at))
     tree.catalog.previews.show = partial(output.bar, "previewing compaction")
     return tree
-
-
-def refuse_at(paths: Iterable[str]) -> None:
-    """Raises UsageError if one of `paths` in the tree does not depend on `--at`."""
-    for path in paths:
-        match path.split("/"):
-            case [_, _, "why.json"]:
-                continue
-            case [_, _, "compacted", *rest] if rest[:1] != ["latest"]:
-                continue
-        raise click.UsageError(
-            f"--at does not apply to {path or '/'}, which shows the log as it is now;"
-            " it applies to TOPIC/PARTITION/why.json and to everything in"
-            " TOPIC/PARTITION/compacted/ except latest/"
-        )
 
 
 def resolve(tree: Tree, path: str) -> Node:

@@ -41,6 +41,10 @@ _READ_BYTES: Final = 1 << 20
             "kafkafs cat --at 2030-01-01 /data orders/0/compacted/summary.json",
             "show what compaction would retain and discard at that time, by reason",
         ),
+        (
+            "kafkafs cat --at 2026-09-03T12:00 /data orders/0/key/order-7",
+            "print the value that a key had at a time",
+        ),
         ("kafkafs cat /data orders/0/follow", "print records as they arrive, until Ctrl-C"),
     ],
 )
@@ -60,15 +64,14 @@ def command(
 
     If a log is damaged, report the damage on stderr, continue after it, and exit with code 1.
 
-    --at applies to files that depend on the time: why.json, and compacted/ except latest/.
+    With --at, print what a mount of that time would show: every partition ends before the first
+    record that is later.
     """
     from kafkafs.mount.node import File
 
-    from ..support.opening import for_each, open_tree, refuse_at, resolve
+    from ..support.opening import for_each, open_tree, resolve
     from ..support.output import of_records
 
-    if at is not None:
-        refuse_at(paths)
     tree = open_tree(log_dirs, configs, isolation, at)
 
     def print_file(path: str, out: Output) -> int:

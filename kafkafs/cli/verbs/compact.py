@@ -113,7 +113,7 @@ def command(
     # The verb reports damage itself; the cleaner's log is for background cleaning.
     logging.getLogger("kafkafs").addHandler(logging.NullHandler())
     found: list[CompactedLog] = []
-    code = perform(log_dirs, configs, request, compact, found.append)
+    code = perform(log_dirs, configs, request, compact, found.append, at=at)
     if as_json:
         output.json_rows(found)
     elif found:
@@ -138,7 +138,7 @@ def _print_keys(
     def put(kept: KeptKey) -> None:
         out.write(output.json_line(kept.as_json()) if as_json else _key_line(kept))
 
-    return perform(log_dirs, configs, request, retained_keys, put)
+    return perform(log_dirs, configs, request, retained_keys, put, at=request.at_ms)
 
 
 def _key_line(kept: KeptKey) -> bytes:

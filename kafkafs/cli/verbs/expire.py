@@ -72,7 +72,7 @@ def command(
         raise click.UsageError("--at requires --dry-run")
     request = Expire(selection, at, dry_run, everything)
     found: list[ExpiredSegment] = []
-    code = perform(log_dirs, configs, request, expire, found.append)
+    code = perform(log_dirs, configs, request, expire, found.append, at=at)
     if as_json:
         output.json_rows(found)
     elif found:

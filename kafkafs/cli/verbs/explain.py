@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from ..support import output
-from ..support.params import complete_tree_path, json_option, log_dirs_argument, reading_options
+from ..support.params import (
+    as_of_option,
+    complete_tree_path,
+    json_option,
+    log_dirs_argument,
+    reading_options,
+)
 from ..support.verb import Verb
 from ..support.words import Config, plain_path
 
@@ -42,12 +48,14 @@ _LINKS: Final = ("first", "last")
     shell_complete=complete_tree_path,
 )
 @reading_options
+@as_of_option
 @json_option("the steps as one JSON object")
 def command(
     log_dirs: tuple[str, ...],
     path: str,
     configs: tuple[Config, ...],
     isolation: str,
+    at: int | None,
     as_json: bool,
 ) -> int:
     """Show how the record at PATH is found. PATH is TOPIC/PARTITION/offset/N, where N may also be
@@ -69,7 +77,7 @@ def command(
     from ..support.lookup_report import lines_of
 
     rows: list[ExplainedLookup] = []
-    code = perform(log_dirs, configs, parse(path, isolation), explain, rows.append)
+    code = perform(log_dirs, configs, parse(path, isolation), explain, rows.append, at=at)
     if as_json:
         output.json_rows(rows)
     else:

@@ -77,14 +77,13 @@ def command(
     and needs little memory. If a log is damaged, omit the damaged records, report the damage on
     stderr, and exit with code 1.
 
-    --at applies to files that depend on the time: why.json, and compacted/ except latest/.
+    With --at, list what a mount of that time would show: every partition ends before the first
+    record that is later.
     """
     from ..support.listing import Style, print_listing
-    from ..support.opening import for_each, open_tree, refuse_at
+    from ..support.opening import for_each, open_tree
     from ..support.output import binary, is_terminal, line, shown
 
-    if at is not None:
-        refuse_at(paths or ("",))
     tree = open_tree(log_dirs, configs, isolation, at)
     out = binary()
     span = None if since is None and until is None else (since, until)

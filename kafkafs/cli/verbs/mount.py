@@ -13,7 +13,7 @@ import click
 
 from .. import installation
 from ..support import failures
-from ..support.params import LocalPath, log_dirs_argument, reading_options
+from ..support.params import LocalPath, as_of_option, log_dirs_argument, reading_options
 from ..support.verb import Verb
 from ..support.words import Config
 
@@ -43,6 +43,10 @@ if TYPE_CHECKING:
             "serve until Ctrl-C, including records of open and aborted transactions",
         ),
         (
+            "kafkafs mount --at 2026-09-03T12:00 /data /mnt/noon",
+            "mount the directories as they were at a time; same as -o at=TIME",
+        ),
+        (
             "/data /mnt/kafka fuse.kafkafs nofail,allow_other 0 0",
             "a line of /etc/fstab; needs kafkafs, or a link to it, in /usr/bin or /usr/local/bin",
         ),
@@ -67,8 +71,8 @@ if TYPE_CHECKING:
     "options",
     metavar="OPTIONS",
     multiple=True,
-    help="Mount options, separated by commas: isolation=LEVEL, writable, maintain, unregistered, "
-    "key_separator=TEXT, allow_other, log=FILE, debug, and those of mount(8).",
+    help="Mount options, separated by commas: isolation=LEVEL, at=TIME, writable, maintain, "
+    "unregistered, key_separator=TEXT, allow_other, log=FILE, debug, and those of mount(8).",
 )
 @click.option(
     "-f",
@@ -80,6 +84,7 @@ if TYPE_CHECKING:
     "--check", "only_check", is_flag=True, help="Mount nothing; report what would prevent mounting."
 )
 @reading_options
+@as_of_option
 def command(
     log_dirs: tuple[str, ...],
     mountpoint: str,
@@ -90,6 +95,7 @@ def command(
     only_check: bool,
     configs: tuple[Config, ...],
     isolation: str,
+    at: int | None,
 ) -> None:
     """Mount LOG_DIRS on the directory MOUNTPOINT. Files in it are hidden until it is unmounted.
 
@@ -98,6 +104,10 @@ def command(
     recovered after an unclean shutdown; only what you delete is deleted. With --rw --maintain,
     retention, the log cleaner and the removal of leftover files run while the directories are
     mounted; the command first prints what the first pass will delete, and why.
+
+    With --at, or -o at=TIME, everything is shown as it was at TIME, read-only: every partition ends
+    before the first record that is later. The directories segments/ and dump/, which show files as
+    they are on the disk now, do not exist then.
 
     The daemon logs to syslog, or to a file with -o log=FILE. To unmount, run `kafkafs umount` or
     send SIGTERM to the daemon.
@@ -110,13 +120,15 @@ def command(
 
     from ..support.opening import open_engine, open_writable
 
-    base = MountOptions(isolation=Isolation(isolation), writable=writable, maintain=maintain)
+    base = MountOptions(
+        isolation=Isolation(isolation), at_ms=at, writable=writable, maintain=maintain
+    )
     mount_options = parse_options(",".join(options), base)
     check_options(mount_options)
 
     def make_engine(paths: Sequence[str]) -> Engine:
         if not mount_options.writable:
-            return open_engine(tuple(paths), configs)
+            return open_engine(tuple(paths), configs, mount_options.at_ms)
         # Deletions by the previous mount can be undone.
         return open_writable(
             tuple(paths),
@@ -131,7 +143,7 @@ def command(
     mountpoint = os.path.abspath(mountpoint)
     try:
         # Checked here, not only in the daemon, so that a wrong config is reported as wrong usage.
-        with closing(open_engine(tuple(paths), configs)) as engine:
+        with closing(open_engine(tuple(paths), configs, mount_options.at_ms)) as engine:
             if mount_options.maintain and not only_check:
                 _report_first_pass(engine)
         if only_check:

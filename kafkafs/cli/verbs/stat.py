@@ -7,7 +7,13 @@ from typing import Any
 
 import click
 
-from ..support.params import json_option, log_dirs_argument, paths_argument, reading_options
+from ..support.params import (
+    as_of_option,
+    json_option,
+    log_dirs_argument,
+    paths_argument,
+    reading_options,
+)
 from ..support.verb import Verb
 from ..support.words import Config
 
@@ -34,6 +40,7 @@ from ..support.words import Config
 @paths_argument(required=False)
 @click.option("-L", "--dereference", is_flag=True, help="Follow links.")
 @reading_options
+@as_of_option
 @json_option("one JSON object per PATH, one per line; times are in ms since 1970")
 def command(
     log_dirs: tuple[str, ...],
@@ -41,6 +48,7 @@ def command(
     dereference: bool,
     configs: tuple[Config, ...],
     isolation: str,
+    at: int | None,
     as_json: bool,
 ) -> int:
     """Print the attributes and extended attributes of each PATH (default: the root of the tree).
@@ -52,7 +60,7 @@ def command(
     from ..support.opening import for_each, open_tree, resolve
     from ..support.output import binary, json_line, line
 
-    tree = open_tree(log_dirs, configs, isolation)
+    tree = open_tree(log_dirs, configs, isolation, at)
     out = binary()
 
     def print_attributes(path: str) -> None:

@@ -9,6 +9,7 @@ import click
 
 from ..support import output
 from ..support.params import (
+    as_of_option,
     configs_option,
     human_option,
     json_option,
@@ -50,12 +51,14 @@ command.add_command(topic_config.command)
 @topics_argument(required=False)
 @human_option
 @configs_option
+@as_of_option
 @json_option("one JSON object per topic, one per line")
 def list_command(
     log_dirs: tuple[str, ...],
     topics: tuple[str, ...],
     human: bool,
     configs: tuple[Config, ...],
+    at: int | None,
     as_json: bool,
 ) -> int:
     """List the partitions in LOG_DIRS, or only those of each TOPIC, with log start offset, last
@@ -72,7 +75,7 @@ def list_command(
     from ..support.driver import perform
 
     found: list[TopicSummary] = []
-    code = perform(log_dirs, configs, ListTopics(topics), list_topics, found.append)
+    code = perform(log_dirs, configs, ListTopics(topics), list_topics, found.append, at=at)
     if as_json:
         output.json_rows(found)
     else:

@@ -10,6 +10,7 @@ from click.shell_completion import CompletionItem
 
 from ..support import failures, output
 from ..support.params import (
+    as_of_option,
     complete_config,
     complete_topic,
     configs_option,
@@ -57,6 +58,7 @@ Row = tuple[str, str, str]
 )
 @click.option("-a", "--all", "everything", is_flag=True, help="Show defaults, too.")
 @configs_option
+@as_of_option
 @json_option("the configs as a JSON object")
 def command(
     log_dirs: tuple[str, ...],
@@ -65,6 +67,7 @@ def command(
     delete_config: tuple[str, ...],
     everything: bool,
     configs: tuple[Config, ...],
+    at: int | None,
     as_json: bool,
 ) -> int:
     """Show the configs of TOPIC and the source of each; with --add-config or --delete-config,
@@ -78,6 +81,8 @@ def command(
 
     changes = {**dict(add_config), **dict.fromkeys(delete_config)}
     rows: list[TopicConfigs] = []
+    if changes and at is not None:
+        raise click.UsageError("--at only shows configs; it cannot be used with changes")
     if changes:
         from kafkafs.storage import ConfigureTopic, configure_topic
 
@@ -86,7 +91,8 @@ def command(
     else:
         from kafkafs.storage import DescribeConfigs, describe_configs
 
-        code = perform(log_dirs, configs, DescribeConfigs(topic), describe_configs, rows.append)
+        request = DescribeConfigs(topic)
+        code = perform(log_dirs, configs, request, describe_configs, rows.append, at=at)
     for found in rows:
         shown = list(_shown(found.configs, everything))
         if as_json:

@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING
 import click
 
 from ..support import output
-from ..support.params import configs_option, json_option, log_dirs_argument, selection_argument
+from ..support.params import (
+    as_of_option,
+    configs_option,
+    json_option,
+    log_dirs_argument,
+    selection_argument,
+)
 from ..support.verb import Verb
 from ..support.words import Config
 
@@ -37,12 +43,14 @@ if TYPE_CHECKING:
     help="Abort the open transactions of this producer.",
 )
 @configs_option
+@as_of_option
 @json_option("one JSON object per transaction, one per line; times are in ms since 1970")
 def command(
     log_dirs: tuple[str, ...],
     selection: Selection,
     abort: int | None,
     configs: tuple[Config, ...],
+    at: int | None,
     as_json: bool,
 ) -> int:
     """List the open transactions in LOG_DIRS, or only in the named topics and partitions, with
@@ -56,9 +64,11 @@ def command(
 
     from ..support.driver import perform
 
+    if abort is not None and at is not None:
+        raise click.UsageError("--at only lists transactions; it cannot be used with --abort")
     found: list[PartitionTransaction] = []
     request = Transactions(selection, abort)
-    code = perform(log_dirs, configs, request, list_transactions, found.append)
+    code = perform(log_dirs, configs, request, list_transactions, found.append, at=at)
     if as_json:
         output.json_rows(found)
     elif found:

@@ -69,7 +69,7 @@ def command(
     from ..support.driver import perform
 
     rows: list[ExplainedPartition] = []
-    code = perform(log_dirs, configs, Why(*partition, at), why, rows.append)
+    code = perform(log_dirs, configs, Why(*partition), why, rows.append, at=at)
     if as_json:
         output.json_rows(rows)
         return code

@@ -145,7 +145,7 @@ def plan(
 
 def open_engine(log_dirs: Sequence[str], options: ReadOptions) -> Engine:
     """Opens the directories for planning. Raises LogDirError or ConfigError."""
-    engine = Engine(log_dirs, {**_OPEN_FILES, **options.configs})
+    engine = Engine(log_dirs, {**_OPEN_FILES, **options.configs}, options.at_ms)
     for problem in engine.problems:
         LOGGER.warning("%s", problem)
     return engine

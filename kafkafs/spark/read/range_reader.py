@@ -33,6 +33,7 @@ class RangeReader:
             isolation=options.isolation,
             fail_on_data_loss=options.fail_on_data_loss,
             permissive=options.permissive,
+            at_ms=options.at_ms,
         )
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -68,13 +68,14 @@ _READ_AGAIN: Final = "Read the new topic, or set the option failOnDataLoss to fa
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """How ranges are read; the same for all tasks of a read."""
+    """How ranges are read; the same for all tasks of a read. `at_ms`: as in ReadOptions."""
 
     log_dirs: tuple[str, ...]
     configs: Mapping[str, str]
     isolation: Isolation
     fail_on_data_loss: bool
     permissive: bool
+    at_ms: int | None = None
 
     def records(self, ranges: Iterable[OffsetRange], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         """Yields the records of ranges in order. `schema` has fields of the records' Arrow schema,
@@ -200,7 +201,7 @@ class Reading:
         return True
 
     def _engine(self) -> Engine:
-        return _engine(self.log_dirs, tuple(sorted(self.configs.items())))
+        return _engine(self.log_dirs, tuple(sorted(self.configs.items())), self.at_ms)
 
     def _report_gone(self, offset_range: OffsetRange, view: View, reached: int) -> None:
         """Reports data loss for offsets of the range that the log no longer has."""
@@ -214,9 +215,11 @@ class Reading:
 
 
 @lru_cache(maxsize=1)
-def _engine(log_dirs: tuple[str, ...], configs: tuple[tuple[str, str], ...]) -> Engine:
+def _engine(
+    log_dirs: tuple[str, ...], configs: tuple[tuple[str, str], ...], at_ms: int | None
+) -> Engine:
     """Returns an engine; successive tasks of a process share it and what it has cached."""
-    return Engine(log_dirs, dict(configs))
+    return Engine(log_dirs, dict(configs), at_ms)
 
 
 @lru_cache(maxsize=1)

@@ -221,8 +221,9 @@ def records_in(segment: Segment, view: View) -> int:
 
 def _counted_in_headers(segment: Segment, view: View) -> int | None:
     """Returns the number of records according to the headers. None if they do not suffice: headers
-    of wrappers do not contain a count, and the log may start within a batch."""
-    if segment.base_offset < view.start_offset:
+    of wrappers do not contain a count, and the log may start or end within a batch."""
+    is_split = segment.end is not None and segment.end.is_split
+    if is_split or segment.base_offset < view.start_offset:
         return None
     count = 0
     for table in walk_headers(extent_from(segment, 0, view.context.limits.max_batch_bytes)):

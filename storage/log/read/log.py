@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cache, partial
 from typing import NamedTuple
 
 from ...concurrency.fair_lock import FairLock
@@ -19,6 +20,7 @@ from ...io.disk import DirFd, OpenDirFd
 from ...io.retry import retry_if_gone
 from ...io.small_file import Stamp, stamp
 from ...segment.segment import Segment, SegmentFiles
+from .as_of import LogEnd
 from .context import ReadContext
 from .segments import LogFile, Segments, drop_covered, list_logs, unchanged
 from .tail import Tail, advance, settled_fault, walk_from_start
@@ -41,7 +43,8 @@ class _Listing(NamedTuple):
 class Log:
     """One partition's directory, opened for reading.
 
-    ``log_start_offset`` returns the checkpointed log start offset, 0 if there is none.
+    ``log_start_offset`` returns the checkpointed log start offset, 0 if there is none. With
+    ``at_ms`` (ms since 1970), the partition is shown as it was at that time: see `as_of.py`.
     ``damage``: the first errors met while reading this partition, by file and position.
     """
 
@@ -52,10 +55,12 @@ class Log:
         partition: int,
         log_start_offset: Callable[[], int],
         context: ReadContext,
+        at_ms: int | None = None,
     ) -> None:
         self.directory = directory
         self.topic = topic
         self.partition = partition
+        self.at_ms = at_ms
         self.damage: dict[tuple[str, int], CorruptError] = {}
         self._log_start_offset = log_start_offset
         self._context = context
@@ -64,6 +69,7 @@ class Log:
         self._tail: Tail | None = None
         self._walked: tuple[object, ...] = ()  # the active segment's state when _tail was made
         self._cuts = 0
+        self._end = None if at_ms is None else LogEnd(at_ms)
         self._view: View | None = None
         # The listing, log start, and active segment's size and mtime that _view shows; None if
         # they alone do not determine it.
@@ -115,9 +121,10 @@ class Log:
         view = self._view
         if view is None or viewed != self._viewed:
             view = self._view_of(*viewed)
-            assert self._tail is not None
             # a fault is reported only after some time
-            self._viewed = viewed if self._tail.fault is None else None
+            is_ended = view.ended_at_ms is not None
+            is_settled = is_ended or self._tail is None or self._tail.fault is None
+            self._viewed = viewed if is_settled else None
         return view
 
     def _view_of(self, listing: _Listing, start: int, size: int, mtime_ns: int) -> View:
@@ -125,6 +132,12 @@ class Log:
         segments, listed = listing.segments, listing.segments[-1]
         if (listed.size, listed.mtime_ns) != (size, mtime_ns):
             segments = segments.with_active(replace(listed, size=size, mtime_ns=mtime_ns))
+        if self._end is not None:
+            self._cuts += self._end.forget_if_truncated(segments)
+            ended = self._end.segments_of(replace(self._empty_view(start), segments=segments))
+            if ended is not None:
+                self._view = self._ended_view(start, ended, listing.snapshots)
+                return self._view
         self._walk(segments, listing.snapshots)
         view = self._view
         if view is None or not self._is_current(view, start, segments):
@@ -180,12 +193,40 @@ class Log:
             segments=segments,
             start_offset=start,
             end_offset=max(end, start),
-            last_stable_offset=max(last_stable, start),
+            stable_offset=max(last_stable, start),
             context=self._context,
             cuts=self._cuts,
             tail=settled_fault(tail, segments[-1]),
             is_complete=is_complete,
         )
+
+    def _ended_view(self, start: int, ended: Segments, snapshots: Sequence[int]) -> View:
+        """Returns the view of the segments up to the end at an earlier time."""
+        of_last, at_end = ended[-1].end, self._end
+        assert of_last is not None
+        assert at_end is not None
+        start = max(start, ended[0].base_offset)
+        end = max(of_last.offset, start)
+        view = self._view
+        if view is not None and view.segments is ended and view.start_offset == start:
+            return view
+        usable = [offset for offset in snapshots if offset <= end]
+        stable = cache(partial(self._stable_offset, usable, ended, start, end))
+        return replace(
+            self._empty_view(start),
+            segments=ended,
+            end_offset=end,
+            stable_offset=stable,
+            ended_at_ms=at_end.at_ms,
+        )
+
+    def _stable_offset(
+        self, snapshots: Sequence[int], segments: Segments, start: int, end: int
+    ) -> int:
+        """Returns the last stable offset of segments that end before ``end``."""
+        limit = self._context.limits.max_batch_bytes
+        tail = walk_from_start(self._held, snapshots, segments, limit)
+        return max(min([end, *tail.open_transactions.values()]), start)
 
     def _empty_view(self, start: int) -> View:
         return View(
@@ -194,7 +235,7 @@ class Log:
             segments=Segments(()),
             start_offset=start,
             end_offset=start,
-            last_stable_offset=start,
+            stable_offset=start,
             context=self._context,
             cuts=self._cuts,
         )

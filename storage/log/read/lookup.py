@@ -234,6 +234,8 @@ def largest_timestamp(segment: Segment, max_batch_bytes: int) -> int:
 
     Uses the last time entry, if valid, and the batches after it; otherwise all batches.
     """
+    if segment.end is not None:
+        return segment.end.largest_timestamp
     if segment.size <= _ALL_HEADERS_BYTES:
         _, maxima = _running_maxima(segment, max_batch_bytes)
         return int(maxima[-1]) if len(maxima) else NO_TIMESTAMP

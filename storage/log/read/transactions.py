@@ -75,6 +75,8 @@ def _add_indexed_aborts(segment: Segment, markers: defaultdict[int, list[Marker]
     except (SegmentGone, CorruptError, OSError):
         return
     for entry in entries:
+        if segment.end is not None and entry.last_offset >= segment.end.offset:
+            continue
         known = markers[entry.producer_id]
         if all(marker.offset != entry.last_offset for marker in known):
             insort(known, Marker(entry.last_offset, True), key=lambda marker: marker.offset)

@@ -13,6 +13,7 @@ from enum import StrEnum
 from functools import partial
 from typing import cast
 
+from ...clock import time_text
 from ...errors import CorruptError, OffsetNotFound, StorageError, fresh, printable
 from ...format.layout import CODEC_MASK, CONTROL_MASK, TRANSACTIONAL_MASK
 from ...format.records import batch as b
@@ -58,10 +59,12 @@ class View:
     """Records of a partition in [``start_offset``, ``end_offset``).
 
     ``start_offset`` is the log start offset; ``end_offset`` the offset after the last whole batch
-    (the log end offset); ``last_stable_offset`` the first offset of the oldest open transaction,
-    or the end. ``cuts``: how often the log was found without its former last batch, so that other
-    records may have replaced some. ``tail``: damage after the last whole batch, if any.
-    ``is_complete``: nothing followed that batch when the view was made, not even the start of one.
+    (the log end offset); ``stable_offset`` the first offset of the oldest open transaction, or the
+    end, or a function that finds it when it is needed. ``cuts``: how often the log was found
+    without its former last batch, so that other records may have replaced some. ``tail``: damage
+    after the last whole batch, if any. ``is_complete``: nothing followed that batch when the view
+    was made, not even the start of one. ``ended_at_ms``: the view ends where the log ended at this
+    time (ms since 1970), so that nothing is ever appended to it; None for the log's present end.
     """
 
     topic: str
@@ -69,15 +72,23 @@ class View:
     segments: Segments
     start_offset: int
     end_offset: int
-    last_stable_offset: int
+    stable_offset: int | Callable[[], int]
     context: ReadContext
     tail: Fault | None = None
     cuts: int = 0
     is_complete: bool = True
+    ended_at_ms: int | None = None
     _pinned: list[HeldFile] = field(default_factory=list)
 
+    @property
+    def last_stable_offset(self) -> int:
+        """The last stable offset. Raises SegmentGone if it must be found, but a segment no longer
+        exists."""
+        found = self.stable_offset
+        return found if isinstance(found, int) else found()
+
     def bound(self, isolation: Isolation) -> int:
-        """Returns the offset where reading stops."""
+        """Returns the offset where reading stops. Raises as `last_stable_offset`."""
         if isolation is Isolation.READ_UNCOMMITTED:
             return self.end_offset
         return self.last_stable_offset
@@ -89,10 +100,11 @@ class View:
 
     @property
     def extent(self) -> str:
-        """Its offsets for display: `0 to 4096`."""
+        """Its offsets for display: `0 to 4096`, with the time of an earlier end."""
+        then = "" if self.ended_at_ms is None else f" as of {time_text(self.ended_at_ms)}"
         if self.start_offset == self.end_offset:
-            return f"empty, the next offset is {self.end_offset}"
-        return f"{self.start_offset} to {self.end_offset - 1}"
+            return f"empty{then}, the next offset is {self.end_offset}"
+        return f"{self.start_offset} to {self.end_offset - 1}{then}"
 
     @property
     def size(self) -> int:
