@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, Generic, Protocol, TypeVar
 
+from ..clock import time_text
 from ..errors import CorruptError, StorageError, UnknownGroup
 from ..io.retry import retry_if_gone
 from ..log.read.view import View
@@ -277,6 +278,7 @@ class GroupsReader:
                     [*self._coordinators.failed(), *self._shares.failed()],
                     partial(_topic_names, self._engine, topics),
                     self._partition_count(topics),
+                    "" if self._engine.at_ms is None else time_text(self._engine.at_ms),
                 )
             return self._image
 

@@ -44,6 +44,12 @@ from kafkafs.storage.log.read.transactions import Isolation
 from kafkafs.storage.log.read.view import View
 from kafkafs.storage.log_dirs.engine import Engine
 from kafkafs.storage.operations import why
+from kafkafs.storage.operations.groups import (
+    ListGroups,
+    ListMembers,
+    list_groups,
+    list_members,
+)
 from kafkafs.storage.transactions.decisions import parse_decisions
 from tests.cleaning import Rewritten, log_to_clean
 from tests.reading import lines, lines_by_columns
@@ -118,6 +124,10 @@ def log_dir(path: Path) -> None:
             with suppress(StorageError):
                 view = engine.log(topic, number).view()
                 partition(view)
+    for row in itertools.chain(
+        list_groups(engine, ListGroups()), list_members(engine, ListMembers())
+    ):
+        json.dumps(row.as_json())
     assert all(isinstance(problem, str) for problem in engine.problems)
 
 

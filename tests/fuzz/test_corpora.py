@@ -31,6 +31,7 @@ PARTITIONS = (
     *(("kafka43-clean", f"{topic}-0") for topic in ("txn", "txn-open", "compacted", "unordered")),
     *(("kafka43-clean", f"{topic}-0") for topic in ("idem", "recompressed", "trimmed", "emptied")),
     ("kafka43-clean", "one-0"),
+    ("kafka43-clean", "__consumer_offsets-1"),
     ("compact-after2", "cmp-txn-0"),
     ("compact-after2", "cmp-zstd-0"),
 )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import shutil
 import struct
 import tempfile
 from collections.abc import Callable, Iterator
@@ -11,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafkafs.storage.errors import UnknownGroup
@@ -34,9 +36,11 @@ from kafkafs.storage.operations.groups import (
 )
 from kafkafs.storage.operations.request import PartitionFailed
 from tests import answers
+from tests.batches import MUTATIONS, mutated
 from tests.building import BatchFields, build_batch, build_end_txn_marker
 from tests.group_records import commit, commit_key, commit_value, group_tombstone, text
 from tests.logs import write_topic
+from tests.reading import UNCOMMITTED
 
 Corpus = Callable[[str], Path]
 OFFSETS = "__consumer_offsets"
@@ -151,6 +155,9 @@ class TestTheBrokersAnswers:
             rows_of(engine, "billing-walkre")
         with pytest.raises(UnknownGroup, match=r"there are billing-beyond, .* and 10 more"):
             rows_of(engine, "zzz")
+        then = Engine(str(corpus("groups43")), at_ms=1_700_000_000_000)
+        with pytest.raises(UnknownGroup, match=r"no group x at 2023-11-14T22:13:20.000Z; no g"):
+            rows_of(then, "x")
         with pytest.raises(UnknownGroup, match="no groups are recorded"):
             rows_of(Engine(str(corpus("kafka43-crash"))), "x")
 
@@ -262,6 +269,23 @@ def test_a_recreated_topic(tmp_path: Path) -> None:
     ]
 
 
+def test_topics_that_were_deleted_or_recreated(tmp_path: Path, corpus: Corpus) -> None:
+    """The coordinator removes such offsets, but may have been stopped before."""
+    log_dir = shutil.copytree(corpus("groups43"), tmp_path / "data")
+    old_id = base64.urlsafe_b64decode("FUjfUkUxBPCZYv5QfqEH7Q==")
+    records = [
+        commit("late", "doomed", 0, 3),
+        SimpleRecord(0, commit_key("late", "reborn", 0), commit_value(4, 4, tags=((0, old_id),))),
+    ]
+    with (log_dir / f"{OFFSETS}-0" / "00000000000000000000.log").open("ab") as log:
+        log.write(build_batch(records, BatchFields(base_offset=24)))
+    rows = rows_of(Engine(str(log_dir)), "late")
+    assert [(row.topic, row.log_end_offset, row.lag, str(row.problem)) for row in rows] == [
+        ("doomed", None, None, "the topic was deleted"),
+        ("reborn", 9, 5, "the topic was recreated with another id"),
+    ]
+
+
 def test_damaged_and_unknown_records_are_reported_and_the_rest_is_shown(tmp_path: Path) -> None:
     key = commit_key("g", "t", 0)
     records = [
@@ -306,6 +330,42 @@ def test_the_image_is_read_again_only_after_a_change(tmp_path: Path) -> None:
     with log.open("ab") as file:
         file.write(build_batch([commit("h", "t", 0, 1)], BatchFields(base_offset=1)))
     assert list(reader.image().groups) == ["g", "h"]
+
+
+@pytest.fixture(scope="module")
+def recorded(corpus: Corpus) -> list[SimpleRecord]:
+    """Returns the records of groups43 in `__consumer_offsets`."""
+    engine = Engine(str(corpus("groups43")))
+    return [
+        SimpleRecord(0, part.key(row), part.value(row))
+        for number in range(3)
+        for part in engine.log(OFFSETS, number).view().read(isolation=UNCOMMITTED)
+        for row in range(len(part))
+    ]
+
+
+@settings(max_examples=settings().max_examples // 4)
+@given(st.lists(st.tuples(st.integers(0, 10**6), st.booleans(), MUTATIONS), max_size=20))
+def test_no_record_is_so_bad_that_the_others_are_not_shown(
+    recorded: list[SimpleRecord], changes: list[tuple[int, bool, Any]]
+) -> None:
+    records = list(recorded)
+    for which, is_key, mutations in changes:
+        at = which % len(records)
+        key, value = records[at].key, records[at].value
+        if is_key and key is not None:
+            key = mutated(key, mutations)
+        elif value is not None:
+            value = mutated(value, mutations)
+        records[at] = SimpleRecord(0, key, value)
+    with tempfile.TemporaryDirectory() as place:
+        write_topic(Path(place), [build_batch(records)], topic=OFFSETS)
+        engine = Engine(place)
+        for row in list_members(engine, ListMembers()):
+            json.dumps(row.as_json())
+        for row in list_groups(engine, ListGroups()):
+            json.dumps(row.as_json())
+        assert len(GroupsReader(engine).image().groups) > 10
 
 
 # -- states ----------------------------------------------------------------------------------------
