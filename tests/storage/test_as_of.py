@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import cast
 from tempfile import TemporaryDirectory
+from typing import cast
 
 from hypothesis import given
 from hypothesis import strategies as st
