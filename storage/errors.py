@@ -8,12 +8,12 @@
     ├── UnknownTopic         looking up: no such topic in any of the directories
     │   └── CreatedLater     looking up as of a time: the topic is newer
     ├── UnknownPartition     looking up: no such partition, or its directory was removed
-    ├── UnknownName          looking up: the cluster's metadata has nothing of that name
-    ├── NoClusterMetadata    looking up: the directories have no log of the cluster's metadata
-    ├── MetadataUnavailable  looking up: the metadata on the disk do not reach back that far
     ├── UnknownGroup         looking up: no group of that name is recorded
     ├── PartitionNotOpened   writing: a partition could not be opened, for example for damage
     ├── OffsetNotFound       looking up: no record is served at that offset
+    ├── NoClusterMetadata    looking up: the directories have no log of the cluster's metadata
+    ├── MetadataUnavailable  looking up: the metadata on the disk do not reach back that far
+    ├── UnknownName          looking up: the cluster's metadata has nothing of that name
     ├── SegmentGone          reading: the file vanished, as live retention and cleaning cause
     ├── CorruptError         reading: bytes that no Kafka broker wrote
     ├── CleaningAborted      cleaning: the log was truncated or deleted, or cleaning was stopped

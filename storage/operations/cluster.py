@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
-from ..errors import StorageError, UnknownName
+from ..errors import MetadataUnavailable, StorageError, UnknownName
 from ..format.files.names import METADATA_TOPIC
 from ..format.messages.metadata import ResourceType
 from ..log_dirs.engine import Engine
@@ -349,6 +349,8 @@ def cluster_state(engine: Engine, offset: int | None = None) -> ClusterState:
     or MetadataUnavailable if what is on the disk does not reach back that far."""
     metadata = engine.cluster_metadata()
     image = metadata.image_at(offset)
+    if engine.at_ms is not None and image.offset == 0:
+        raise MetadataUnavailable(metadata.path, offset, engine.at_ms, metadata.reach())
     meta = engine.partition_dir(METADATA_TOPIC, 0).log_dir.meta
     return ClusterState("" if meta.is_own else meta.cluster_id, image)
 

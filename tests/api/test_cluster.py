@@ -17,6 +17,7 @@ def test_the_state_of_the_cluster_and_its_changes(corpus: Corpus) -> None:
     with kafkafs.open(corpus("groups43")) as d:
         now, before = d.cluster(), d.cluster(offset=529)
         assert (now.offset, before.offset, now.problems) == (555, 529, [])
+        assert d.cluster(at=1795474383475).topics == before.topics
         ids = {topic["topic"]: topic["topicId"] for topic in now.topics}
         assert ids == answers.topic_ids("groups43")
         assert repr(before) == "<Cluster MkU3OEVBNTcwNTJENDM2Qg after offset 528>"

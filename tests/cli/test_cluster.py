@@ -11,6 +11,7 @@ from tests.cli.results import Corpus, Kafkafs, lines_of, rows_of, stderr_of
 
 #: Before the broker of groups43 began to shut down.
 OFFSET = 529
+TIME = "2026-11-23T22:53:03.475Z"
 
 
 @pytest.fixture
@@ -28,7 +29,7 @@ def test_a_summary(kafkafs: Kafkafs, root: Path) -> None:
     assert found["BROKERS"] == "1, of which 0 fenced"
     assert found["PARTITIONS"] == "23, of which 0 without leader and 0 under-replicated"
     assert found["USERS"] == "2, and 0 delegation tokens"
-    (row,) = rows_of(kafkafs("cluster", "--json", "--offset", OFFSET, root))
+    (row,) = rows_of(kafkafs("cluster", "--json", "--at", TIME, root))
     assert (row["offset"], row["topics"], row["metadataVersion"]) == (OFFSET, 11, 30)
 
 
@@ -83,6 +84,10 @@ def test_the_log(kafkafs: Kafkafs, root: Path, cut_off: Path) -> None:
     lines = lines_of(kafkafs("cluster", "log", root))
     assert "     421  2026-11-23T22:52:15.335Z  topic doomed deleted, with 2 partitions" in lines
     assert lines == lines_of(kafkafs("cluster", root, "log"))
+    row = rows_of(kafkafs("cluster", "log", "--json", "--at", TIME, root))[-1]
+    assert (row["offset"], row["change"], row["set"]) == (
+        485, "configsChanged", {"retention.ms": "-1"}
+    )  # fmt: skip
     first = lines_of(kafkafs("cluster", "log", cut_off))[0]
     assert "changes before offset 433 are only known as their sum" in first
 
@@ -106,6 +111,8 @@ def test_what_cannot_be_shown_is_named_with_what_can(
     assert "reach from offset 433 (2026-11-23T22:52:18.082Z) to 433" in told
     assert "there are earlier snapshots at offset 168" in told
     assert lines_of(kafkafs("cluster", "--offset", 168, cut_off, "users"))[-1].startswith("temp")
+    told = stderr_of(kafkafs("cluster", "--at", "2020-01-01", root, "topics"))
+    assert "at 2020-01-01T00:00:00.000Z is unknown: the log and its snapshots reach from" in told
     told = stderr_of(kafkafs("cluster", root, "topics", "mein"))
     assert told == "kafkafs: the topics of the cluster include no mein; did you mean main?\n"
     assert "no __cluster_metadata-0" in stderr_of(kafkafs("cluster", corpus("kafka28")))

@@ -17,6 +17,8 @@ from tests.mount.nodes import directory_of, file_of
 
 Corpus = Callable[[str], Path]
 CLUSTER = ".kafkafs/cluster"
+#: Before the broker began to shut down.
+BEFORE = 1795474383475
 SUBJECTS = ("topics", "brokers", "configs", "quotas", "acls", "users", "features", "voters")
 
 
@@ -37,7 +39,7 @@ def names(tree: Tree, path: str) -> list[str]:
     return [entry.name for entry in directory_of(tree, path).list()]
 
 
-def test_a_file_for_each_subject(tree: Tree) -> None:
+def test_a_file_for_each_subject(tree: Tree, corpus: Corpus) -> None:
     assert "cluster" in names(tree, ".kafkafs")
     found = names(tree, CLUSTER)
     assert found == ["summary.json", *(f"{subject}.json" for subject in SUBJECTS), "log.jsonl"]
@@ -52,6 +54,9 @@ def test_a_file_for_each_subject(tree: Tree) -> None:
     assert topics == answers.topic_ids("groups43")
     lines = read(file_of(tree, f"{CLUSTER}/log.jsonl")).splitlines()
     assert json.loads(lines[-1])["text"] == "broker 1 fenced"
+    then = Tree(Engine(str(corpus("groups43")), at_ms=BEFORE))
+    summary = json.loads(read(file_of(then, f"{CLUSTER}/summary.json")))
+    assert (summary["offset"], summary["partitionsWithoutLeader"]) == (529, 0)
 
 
 def test_only_directories_with_a_metadata_log_have_it(corpus: Corpus, tree: Tree) -> None:

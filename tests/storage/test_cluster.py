@@ -210,6 +210,19 @@ def test_the_state_at_an_offset_is_that_of_the_records_below_it(
     assert found.offset == offset
 
 
+@given(data=st.data())
+@settings(max_examples=30)
+def test_the_state_at_a_time_ends_before_the_first_later_record(
+    engine: Engine, entries: list[MetadataEntry], data: st.DataObject
+) -> None:
+    times = [entry.timestamp for entry in entries]
+    at_ms = data.draw(st.sampled_from(times) | st.integers(min(times), max(times)))
+    later = [entry.offset for entry in entries if entry.timestamp > at_ms]
+    end = later[0] if later else END
+    found = cluster_state(Engine(engine.log_dirs.dirs[0].path, at_ms=at_ms)).image
+    assert (found.offset, found) == (end, replayed(entries, end))
+
+
 @pytest.fixture
 def cut(tmp_path: Path, corpus: Corpus) -> Path:
     """Makes a copy whose log begins at the first snapshot, as if older segments were deleted."""
@@ -225,7 +238,7 @@ def cut(tmp_path: Path, corpus: Corpus) -> Path:
 
 
 def test_what_the_disk_does_not_reach_back_to_is_refused(
-    cut: Path, engine: Engine
+    cut: Path, engine: Engine, entries: list[MetadataEntry]
 ) -> None:
     short = Engine(str(cut))
     for offset in (168, 200, 433, END):
@@ -238,6 +251,11 @@ def test_what_the_disk_does_not_reach_back_to_is_refused(
     for offset in (0, 167, END + 1):
         with pytest.raises(MetadataUnavailable, match=f"at offset {offset} is unknown: {reach}"):
             cluster_state(short, offset)
+    exact = next(entry.timestamp for entry in entries if entry.offset == 167)
+    assert cluster_state(Engine(str(cut), at_ms=exact)).image.offset == 168
+    for path, at_ms in ((cut, exact - 1), (cut, 0), (engine.log_dirs.dirs[0].path, 0)):
+        with pytest.raises(MetadataUnavailable, match=r"is unknown: .* reach from offset (168|0) "):
+            cluster_state(Engine(str(path), at_ms=at_ms))
     (cut / QUORUM / f"{SNAPSHOTS[0]:020d}.log").unlink()
     (cut / QUORUM / f"{500:020d}.log").touch()
     with pytest.raises(MetadataUnavailable, match=r"there are earlier snapshots at offset 168, 43"):

@@ -9,7 +9,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from ..support import output
-from ..support.params import configs_option, json_option, log_dirs_argument
+from ..support.params import as_of_option, configs_option, json_option, log_dirs_argument
 from ..support.verb import Verb
 from ..support.words import Config
 
@@ -36,6 +36,10 @@ def _complete(
         ("kafkafs cluster /data topics orders", "show the leader, replicas and ISR of a topic"),
         ("kafkafs cluster log /data | grep deleted", "find out when topics were deleted"),
         (
+            "kafkafs cluster --at 2030-01-01T12:00 /data acls",
+            "list the ACLs as they were at a time",
+        ),
+        (
             "kafkafs cluster --json /data brokers | jq 'select(.broker.fenced).node'",
             "find the brokers that were fenced",
         ),
@@ -43,6 +47,7 @@ def _complete(
 )
 @log_dirs_argument
 @click.argument("subject", nargs=-1, metavar="[SUBJECT [NAME]...]", shell_complete=_complete)
+@as_of_option
 @click.option(
     "--offset",
     type=click.IntRange(min=0),
@@ -54,6 +59,7 @@ def _complete(
 def command(
     log_dirs: tuple[str, ...],
     subject: tuple[str, ...],
+    at: int | None,
     offset: int | None,
     configs: tuple[Config, ...],
     as_json: bool,
@@ -66,8 +72,8 @@ def command(
     continues, or since the beginning: when a topic was created or deleted, a leader elected, a
     config or an ACL changed, a broker fenced.
 
-    With --offset, show the state at an earlier offset, if the log and the snapshots reach back that
-    far. Users are shown without their secrets, and passwords in configs are hidden.
+    With --at or --offset, show the state at an earlier time or offset, if the log and the snapshots
+    reach back that far. Users are shown without their secrets, and passwords in configs are hidden.
 
     Damaged and unknown records are reported on stderr, with exit code 1, and the others are shown.
     """
@@ -76,8 +82,8 @@ def command(
         if subject[1:] or offset is not None:
             what = f"extra argument {subject[1]!r}" if subject[1:] else "--offset with log"
             raise click.UsageError(f"unexpected {what}")
-        return _history(log_dirs, configs, as_json)
-    return _state(log_dirs, configs, offset, subject, as_json)
+        return _history(log_dirs, configs, at, as_json)
+    return _state(log_dirs, configs, at, offset, subject, as_json)
 
 
 def _swapped(
@@ -94,7 +100,7 @@ def _swapped(
 
 
 def _history(
-    log_dirs: tuple[str, ...], configs: Sequence[Config], as_json: bool
+    log_dirs: tuple[str, ...], configs: Sequence[Config], at: int | None, as_json: bool
 ) -> int:
     from kafkafs.storage import ListClusterChanges, list_cluster_changes
 
@@ -105,7 +111,7 @@ def _history(
             output.json_line(change.as_json()) if as_json else output.line(_change_line(change))
         )
 
-    return perform(log_dirs, configs, ListClusterChanges(), list_cluster_changes, put)
+    return perform(log_dirs, configs, ListClusterChanges(), list_cluster_changes, put, at=at)
 
 
 def _change_line(change: ClusterChange) -> str:
@@ -116,6 +122,7 @@ def _change_line(change: ClusterChange) -> str:
 def _state(
     log_dirs: tuple[str, ...],
     configs: Sequence[Config],
+    at: int | None,
     offset: int | None,
     words: tuple[str, ...],
     as_json: bool,
@@ -132,7 +139,7 @@ def _state(
         subject = ClusterSubject(words[0])
     rows: list[Any] = []
     request = DescribeCluster(subject, offset, words[1:])
-    code = perform(log_dirs, configs, request, describe_cluster, rows.append)
+    code = perform(log_dirs, configs, request, describe_cluster, rows.append, at=at)
     if as_json:
         output.json_rows(rows)
     elif rows:
