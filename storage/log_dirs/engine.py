@@ -249,7 +249,7 @@ class Engine:
     def _id_of(self, topic: str, partition: int) -> str:
         try:
             return self.log_dirs.partition(topic, partition).topic_id()
-        except (UnknownPartition, CorruptError):
+        except (UnknownPartition, CorruptError, LogDirError):
             return ""
 
     def _cluster_metadata(self, log: Log) -> ClusterMetadata:

@@ -23,6 +23,7 @@ from tests.reading import read
 
 ONE, OTHER = b"\x01" * 16, b"\x02" * 16
 IDS = {ONE: "AQEBAQEBAQEBAQEBAQEBAQ", OTHER: "AgICAgICAgICAgICAgICAg"}
+LATER_MS = 4_000_000_000_000
 ADVICE = "; open one without the other, or say whose data to serve with -c kafkafs.prefer.dir="
 
 
@@ -214,6 +215,13 @@ class TestCluster:
         second = values(opened(*brokers, prefer=brokers[1]), "reborn")
         expected = answers.records("cluster43", "reborn", 0)
         assert second == [each.value for each in expected]
+
+    def test_as_of_a_time_a_topic_with_two_lives_hides_no_other(self, brokers: list[Path]) -> None:
+        engine = Engine([str(path) for path in brokers], at_ms=LATER_MS)
+        assert engine.topics() == opened(*brokers).topics()
+        assert len(values(engine, "split")) == 125
+        with pytest.raises(LogDirError, match="has topic id"):
+            engine.log("reborn", 0)
 
     def test_groups_and_topics_are_those_of_the_log_that_reaches_furthest(
         self, brokers: list[Path]
