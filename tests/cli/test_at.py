@@ -67,6 +67,8 @@ def both(tmp_path: Path) -> tuple[Path, Path]:
         "topic list --json DIR",
         "topic config DIR t",
         "transactions --json DIR",
+        "history --json DIR t k",
+        "report --deep DIR -o -",
         f"expire -n --all --json -c retention.ms={HOUR_MS} DIR",
         "compact -n --all --json DIR",
         "compact -n --keys DIR t/0",

@@ -10,6 +10,7 @@ import click
 
 from ..support import output
 from ..support.params import (
+    as_of_option,
     json_option,
     log_dirs_argument,
     reading_options,
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 @topic_or_partition_argument
 @click.argument("key", callback=lambda ctx, parameter, value: os.fsencode(value or ""))
 @reading_options
+@as_of_option
 @json_option(
     "JSON lines like records.jsonl, with served, state, file and position (of the batch) added"
 )
@@ -50,6 +52,7 @@ def command(
     key: bytes,
     configs: tuple[Config, ...],
     isolation: str,
+    at: int | None,
     as_json: bool,
 ) -> int:
     """List all versions of KEY that are still on the disk, by partition and offset: those that the
@@ -61,6 +64,8 @@ def command(
     All partitions of the topic are searched, because a producer may use another partitioner than
     Kafka's, and because partitions may have been added. If a file is damaged, the damage is
     reported, the rest is listed, and the exit code is 1, as it is if there is no version.
+
+    With --at, only versions that the partition had at that time are listed.
     """
     from kafkafs.storage import History, Isolation, history
 
@@ -79,7 +84,7 @@ def command(
             rows.append(row)
 
     request = History(selection, key, Isolation(isolation))
-    code = perform(log_dirs, configs, request, history, put)
+    code = perform(log_dirs, configs, request, history, put, at=at)
     if not count:
         name = str(selection).rstrip("/")
         raise Failure(f"{name}: no record with key {output.bytes_as_text(key)} is on the disk")

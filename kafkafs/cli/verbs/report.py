@@ -10,6 +10,7 @@ from .. import installation
 from ..support import output
 from ..support.params import (
     LocalPath,
+    as_of_option,
     configs_option,
     log_dirs_argument,
     selection_argument,
@@ -42,12 +43,14 @@ if TYPE_CHECKING:
 )
 @click.option("--deep", is_flag=True, help="Read and verify all records instead of headers only.")
 @configs_option
+@as_of_option
 def command(
     log_dirs: tuple[str, ...],
     selection: Selection,
     target: str,
     deep: bool,
     configs: tuple[Config, ...],
+    at: int | None,
 ) -> int:
     """Describe LOG_DIRS, or only the named topics and partitions, on one page of HTML that needs no
     network: size and rate over time, skew between partitions, segments and when each is deleted,
@@ -65,7 +68,8 @@ def command(
     with installation.needed_by("report", "report"):
         from kafkafs.mount.documents.report.page import page
 
-        code = perform(log_dirs, configs, ReportLogDirs(selection, deep), report, found.append)
+        request = ReportLogDirs(selection, deep)
+        code = perform(log_dirs, configs, request, report, found.append, at=at)
         pages = [page(each) for each in found]
     for each, data in zip(found, pages, strict=True):
         if target == "-":

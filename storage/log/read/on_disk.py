@@ -70,8 +70,10 @@ class PartitionOnDisk:
 
     def __init__(self, log: Log) -> None:
         """Raises UnknownPartition if the directory no longer exists."""
-        self.view, self.files, self._held = retry_if_gone(lambda: _held_files(log))
-        self.end_offset = MAX_OFFSET
+        self.view, files, self._held = retry_if_gone(lambda: _held_files(log))
+        is_ended = self.view.ended_at_ms is not None
+        self.end_offset = self.view.end_offset if is_ended else MAX_OFFSET
+        self.files = tuple(each for each in files if each.segment.base_offset < self.end_offset)
 
     def scan(self, file: LogOnDisk) -> Iterator[Columns | Damage]:
         """Yields all records of a file, including those of aborted transactions, and its damage;
@@ -106,7 +108,7 @@ class PartitionOnDisk:
         found: defaultdict[int, set[Marker]] = defaultdict(set)
         for file in self.files:
             for producer_id, markers in read_markers(file.segment, self.view.context).items():
-                found[producer_id].update(markers)
+                found[producer_id].update(m for m in markers if m.offset < self.end_offset)
         return found
 
 
