@@ -192,6 +192,7 @@ ERRNOS: Final[dict[type[Exception], int]] = {
     errors.ConfigsNotRemoved: errno.ENOSPC,
     errors.ConfigError: errno.EINVAL,
     errors.UnknownTopic: errno.ENOENT,
+    errors.CreatedLater: errno.ENOENT,
     errors.UnknownPartition: errno.ENOENT,
     errors.UnknownGroup: errno.ENOENT,
     errors.NoClusterMetadata: errno.ENOENT,
