@@ -183,6 +183,7 @@ class TestBuilt:
             "kafkafs/py.typed",
             "kafkafs/storage/FORMAT.md",
             "kafkafs/mount/SEMANTICS.md",
+            *(f"kafkafs/mount/documents/report/page.{suffix}" for suffix in ("css", "html", "js")),
         } <= names
         shared = {name.partition(".data/data/share/")[2] for name in names} - {""}
         assert shared == set(share.files())

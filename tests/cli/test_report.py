@@ -27,12 +27,13 @@ def test_the_page_is_written_and_its_summary_printed(
 
 
 def test_a_topic_to_stdout(kafkafs: Kafkafs, clean: Path) -> None:
-    done = kafkafs("report", clean, "orders/1", "-o", "-")
+    done = kafkafs("report", clean, "orders/1", "-o", "-", "--at", "2026-09-03T12:00")
     assert done.exit_code == 0
     assert done.stdout.endswith("</html>\n")
     assert "orders/1" in done.stdout
     assert "orders/0" not in done.stdout
-    assert "expired: retention" in done.stdout
+    assert "As of 2026-09-03 12:00:00 UTC" in done.stdout
+    assert "2026-09-04" not in done.stdout
 
 
 def test_without_the_extra_it_says_what_to_install(

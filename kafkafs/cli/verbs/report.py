@@ -28,7 +28,10 @@ if TYPE_CHECKING:
     examples=[
         ("kafkafs report /data -o report.html", "write the page, and print its summary"),
         ("kafkafs report --deep /data -o report.html", "read all records, too, and verify them"),
-        ("kafkafs report /data orders -o orders.html", "describe one topic"),
+        (
+            "kafkafs report --at 2026-09-03T12:00 /data orders -o noon.html",
+            "describe one topic as it was at a time",
+        ),
     ],
 )
 @log_dirs_argument
