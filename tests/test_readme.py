@@ -370,7 +370,7 @@ def test_the_python_example_of_the_readme_runs(
 
 
 def test_the_python_examples_run(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    reading, threads, writing = blocks(API_PAGE.read_text(), "python")
+    reading, earlier, threads, writing = blocks(API_PAGE.read_text(), "python")
     scope: dict[str, Any] = {}
     exec(placed(reading, place), scope)
     printed = capsys.readouterr().out.splitlines()
@@ -380,6 +380,9 @@ def test_the_python_examples_run(place: Path, capsys: pytest.CaptureFixture[str]
     table = scope["table"]
     assert table.column_names == ["offset", "key"]
     assert table.num_rows == 6674 - 600
+    assert any(line.startswith("billing-manual Empty [('orders', 0, 10, 6664,") for line in printed)
+    exec(placed(earlier, place), scope)
+    assert capsys.readouterr().out == "2769 None\n"
     exec(placed(threads, place), scope)
     assert int(capsys.readouterr().out) > 2_000_000
     with kafkafs.open(str(place / "new"), writable=True) as d:
