@@ -340,8 +340,9 @@ _PARTITION_WORDS: Final = {
     "removingReplicas": "removing replicas",
     "eligibleLeaderReplicas": "ELR",
     "lastKnownElr": "last known ELR",
-    "leaderRecoveryState": "leader recovery state",
+    "leaderRecoveryState": "leader",
 }
+_RECOVERY_STATES: Final = {0: "recovered", 1: "recovering after an unclean election"}
 # A field and its value in a BrokerRegistrationChangeRecord, and what they mean.
 _BROKER_CHANGES: Final = {
     ("fenced", 1): ("brokerFenced", "fenced"),
@@ -386,6 +387,8 @@ def _nodes(name: str, value: Any) -> str:
         return "unknown"
     if isinstance(value, list):
         return f"[{', '.join(map(str, value))}]"
+    if name == "leaderRecoveryState":
+        return _RECOVERY_STATES.get(value, str(value))
     return "none" if name == "leader" and value == NO_LEADER else str(value)
 
 

@@ -262,6 +262,33 @@ def test_what_the_disk_does_not_reach_back_to_is_refused(
         cluster_state(Engine(str(cut)))
 
 
+def test_a_damaged_snapshot_is_told_and_an_older_one_serves(
+    writable_corpus: Corpus, engine: Engine
+) -> None:
+    path = writable_corpus("groups43")
+    (newest,) = (path / QUORUM).glob(f"{SNAPSHOTS[1]:020d}-*.checkpoint")
+    data = bytearray(newest.read_bytes())
+    data[-200] ^= 1
+    newest.chmod(0o600)
+    newest.write_bytes(data)
+    hurt = Engine(str(path))
+    for offset in (SNAPSHOTS[1], END):
+        found = cluster_state(hurt, offset).image
+        assert found == cluster_state(engine, offset).image
+        assert [each.split(": ")[0] for each in found.problems] == [str(newest)]
+    assert hurt.metadata().topics == engine.metadata().topics
+
+
+def test_of_several_brokers_the_log_that_reaches_furthest_counts(corpus: Corpus) -> None:
+    root = corpus("cluster43")
+    ends = [cluster_state(Engine(f"{root}/{node}")).image.offset for node in (1, 2, 3)]
+    assert ends == [119, 62, 116]
+    together = Engine(f"{root}/2,{root}/3,{root}/1")
+    assert cluster_state(together).image == cluster_state(Engine(f"{root}/1")).image
+    lines = texts(list_cluster_changes(together, ListClusterChanges()))
+    assert "topic reborn deleted, with 1 partition" in lines
+
+
 # -- history -------------------------------------------------------------------------------------
 
 
