@@ -236,7 +236,9 @@ def test_options_exist() -> None:
     given = re.findall(r"`-o ([\w=,]+)`|fuse\.kafkafs  (\S+)", text)
     assert len(given) > 6
     for option in (one or other for one, other in given):
-        parse_options(option.replace("LEVEL", "read_committed").replace("FILE", "/tmp/log"))
+        for word, value in (("LEVEL", "read_committed"), ("FILE", "/tmp/log"), ("TIME", "0")):
+            option = option.replace(word, value)
+        parse_options(option)
 
 
 def test_the_configs_of_the_reader_have_these_defaults() -> None:
