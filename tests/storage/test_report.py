@@ -130,10 +130,25 @@ def test_groups_are_those_that_groups_lists(corpus: Callable[[str], Path]) -> No
     assert one.groups
 
 
-@pytest.mark.parametrize("name", ["kafka43-clean", "kafka28", "kafka43-torn", "compact-before"])
-def test_a_deep_report_counts_what_a_scan_reads(corpus: Callable[[str], Path], name: str) -> None:
-    engine = Engine(str(corpus(name)))
+@pytest.mark.parametrize(
+    ("name", "at_ms"),
+    [
+        ("kafka43-clean", None),
+        ("kafka43-clean", 1_788_436_800_000),
+        ("kafka28", None),
+        ("kafka43-torn", None),
+        ("compact-before", None),
+    ],
+)
+def test_a_deep_report_counts_what_a_scan_reads(
+    corpus: Callable[[str], Path], name: str, at_ms: int | None
+) -> None:
+    engine = Engine(str(corpus(name)), at_ms=at_ms)
     found = made(engine, deep=True)
+    assert not any(one.disorder.future for one in found.partitions)
+    if at_ms is not None:
+        assert not any(one.disorder.future for one in made(engine).partitions)
+        assert found.at_ms == at_ms
     for one in found.partitions:
         view = engine.log(one.topic, one.partition).view()
         records = keys = values = stored = 0
@@ -160,10 +175,11 @@ def test_a_deep_report_counts_what_a_scan_reads(corpus: Callable[[str], Path], n
     assert bool(summary.findings) == (name == "kafka43-torn")
 
 
+@pytest.mark.parametrize("now_ms", TIMES)
 def test_superseded_records_are_those_that_compaction_removes(
-    corpus: Callable[[str], Path],
+    corpus: Callable[[str], Path], now_ms: int
 ) -> None:
-    engine = Engine(str(corpus("compact-before")))
+    engine = engine_at(corpus("compact-before"), now_ms)
     found = made(engine, deep=True)
     rows = compact(engine, Compact(dry_run=True, force=True, everything=True))
     gone = {

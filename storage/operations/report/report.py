@@ -101,8 +101,11 @@ def _log_dirs(engine: Engine) -> Iterator[LogDirReport]:
 
 
 def _deleted_bytes(engine: Engine) -> Counter[TopicPartition]:
-    """Returns, by partition, the bytes of files that were deleted but are still on the disk."""
+    """Returns, by partition, the bytes of files that were deleted but are still on the disk; none
+    as of an earlier time, when they may not have been."""
     sizes: Counter[TopicPartition] = Counter()
+    if engine.at_ms is not None:
+        return sizes
     for each in find_leftovers(engine.log_dirs):
         sizes[each.topic, each.partition] += each.size
     return sizes

@@ -142,7 +142,7 @@ def codecs_of(table: BatchTable) -> dict[str, CodecUse]:
 
 def disorder_of(starts: Int64s, ends: Int64s, offsets: Int64s, now_ms: int) -> Disorder:
     """Returns how much timestamps go back. `starts`, `ends`: the first and the greatest of each
-    batch (or twice those of records), -1 for none; `offsets`: those of the first records."""
+    batch, -1 for none; `offsets`: those of the first records."""
     before = np.maximum.accumulate(np.concatenate([[NO_TIMESTAMP], ends]))[:-1]
     steps = np.where(starts >= 0, before - starts, 0)
     is_back = steps > 0
@@ -152,7 +152,7 @@ def disorder_of(starts: Int64s, ends: Int64s, offsets: Int64s, now_ms: int) -> D
         int(is_back.sum()),
         int(steps[at]) if at >= 0 else 0,
         int(offsets[at]) if at >= 0 else -1,
-        int((ends > now_ms).sum()),
+        int((starts > now_ms).sum()),  # the rest of a batch may be later than an earlier time
     )
 
 
