@@ -1,8 +1,8 @@
 """Several log directories as one: the partitions of all, and what is wrong between them.
 
 The directories are those of one broker, as in its `log.dirs`, or of several brokers of a cluster.
-Those of different clusters are refused, unless one is preferred. See `replicas.py` for partitions
-in more than one of them.
+Those of different clusters, and copies of one directory, are refused, unless one is preferred. See
+`replicas.py` for partitions in more than one of them.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ class LogDirs:
         replicas to serve; "" if none. `registered_id`: see ReplicaSelector.
 
         Raises LogDirError if one of `paths` is not a log directory, or is given twice, or if they
-        belong to different clusters and none is preferred; ConfigError if `preferred` is not one of
-        them."""
+        belong to different clusters or are copies of one directory and none is preferred;
+        ConfigError if `preferred` is not one of them."""
         listed = paths.split(",") if isinstance(paths, str) else paths
         self.dirs = tuple(LogDir(path.strip()) for path in listed if path.strip())
         if not self.dirs:
@@ -62,7 +62,7 @@ class LogDirs:
         _refuse_duplicates(self.dirs)
         self._preferred = _find_preferred(self.dirs, preferred) if preferred else None
         if self._preferred is None:
-            for found, why in self.of_other_clusters():
+            for found, why in (*self.of_other_clusters(), *_copies(self.dirs)):
                 raise LogDirError(found.path, f"{why}; {ADVICE}")
         self._selector = ReplicaSelector(context or ReadContext(), self._preferred, registered_id)
         self._joined = _Joined([], Partitions({}, self._selector))
@@ -165,6 +165,16 @@ def other_cluster(log_dir: LogDir, first: LogDir) -> str:
     return (
         f"has cluster id {printable(found)}, but {printable(first.path)} has {printable(expected)}"
     )
+
+
+def _copies(log_dirs: Sequence[LogDir]) -> Iterator[tuple[LogDir, str]]:
+    """Yields the directories that are copies of an earlier one, and why."""
+    seen: dict[str, LogDir] = {}
+    for log_dir in log_dirs:
+        directory_id = log_dir.meta.directory_id
+        first = seen.setdefault(directory_id, log_dir)
+        if directory_id and first is not log_dir:
+            yield log_dir, f"has the directory.id of {printable(first.path)}: one is a copy"
 
 
 def _find_preferred(log_dirs: Sequence[LogDir], path: str) -> LogDir:

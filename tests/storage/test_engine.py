@@ -85,7 +85,7 @@ def test_a_log_is_opened_once(engine: Engine) -> None:
 
 def test_several_directories_are_one(root: Path, tmp_path: Path) -> None:
     second = tmp_path / "more"
-    write_log_dir(second, {})
+    write_log_dir(second, {}, directory_id="ZGlyZWN0b3J5LXR3by4uLg")
     partition(second, "orders-2", value=b"second")
     for paths in (f"{root},{second}", [str(root), str(second)]):
         engine = Engine(paths)

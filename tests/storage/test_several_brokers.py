@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -39,7 +41,8 @@ def broker(
     """Makes or extends the directory of a broker. The partition `name` has a record for each of
     `epochs`, the leader epoch in which it was written; its value is the broker's directory."""
     log_dir = root / (at or f"broker-{node}")
-    write_log_dir(log_dir, {}, node_id=node, cluster_id=cluster)
+    directory_id = base64.urlsafe_b64encode(log_dir.name.encode().ljust(16, b".")).decode()[:22]
+    write_log_dir(log_dir, {}, node_id=node, cluster_id=cluster, directory_id=directory_id)
     batches = [
         build_batch(
             [SimpleRecord(100 + n, None, log_dir.name.encode())],
@@ -159,15 +162,26 @@ def test_two_lives_of_a_topic_are_refused(tmp_path: Path) -> None:
 
 
 def test_one_brokers_partition_twice_is_refused(tmp_path: Path) -> None:
-    """As after a backup of the same directory, or a move that nobody completed."""
-    one, two = broker(tmp_path, 1, 0), broker(tmp_path, 1, 0, 0, at="copy")
+    """As after a move between directories that nobody completed."""
+    one, two = broker(tmp_path, 1, 0), broker(tmp_path, 1, 0, 0, at="other")
     engine = opened(one, two)
     with pytest.raises(LogDirError) as caught:
         engine.log("t", 0)
     assert str(caught.value).startswith(
         f"{two}/t-0: the same partition of broker 1 as {one}/t-0{ADVICE}"
     )
-    assert values(opened(one, two, prefer=two)) == [b"copy"] * 2
+    assert values(opened(one, two, prefer=two)) == [b"other"] * 2
+
+
+def test_copies_of_one_directory_are_refused(tmp_path: Path) -> None:
+    one, copy = broker(tmp_path, 1, 0), tmp_path / "copy"
+    shutil.copytree(one, copy)
+    with pytest.raises(LogDirError) as caught:
+        opened(one, copy)
+    why = f"{copy}: has the directory.id of {one}: one is a copy{ADVICE}"
+    assert str(caught.value).startswith(why)
+    engine = opened(one, copy, prefer=copy)
+    assert engine.log("t", 0).path == f"{copy}/t-0"
 
 
 def test_the_preferred_directory_must_be_one_of_them(tmp_path: Path) -> None:
