@@ -239,6 +239,7 @@ from .operations.groups import ListGroups as ListGroups
 from .operations.groups import ListMembers as ListMembers
 from .operations.groups import list_groups as list_groups
 from .operations.groups import list_members as list_members
+from .operations.groups import missing_coordinators as missing_coordinators
 from .operations.history import History as History
 from .operations.history import KeyVersion as KeyVersion
 from .operations.history import history as history

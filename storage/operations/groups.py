@@ -19,6 +19,7 @@ from ..groups.groups import (
     GroupsReader,
     PartitionOffset,
 )
+from ..groups.internal_topic import OFFSETS_TOPIC
 from ..io.retry import retry_if_gone
 from ..log.read.transactions import Isolation
 from ..log.read.view import View
@@ -139,6 +140,14 @@ def list_members(
     yield from _failures(image)
     for group in groups:
         yield from (GroupMember(group, member) for member in image.members(group))
+
+
+def missing_coordinators(engine: Engine) -> list[int]:
+    """Returns the partitions of `__consumer_offsets` that the cluster has, but that are not in the
+    directories: what they record of groups is not shown."""
+    known = engine.metadata().topics.get(OFFSETS_TOPIC)
+    here = engine.topics().get(OFFSETS_TOPIC, ())
+    return [] if known is None else sorted(known.partitions.keys() - set(here))
 
 
 def _requested(image: GroupsImage, request: ListGroups) -> list[DescribedGroup]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
+
 import pytest
 
 from kafkafs.cli.verbs.groups import duration_text
@@ -53,6 +56,25 @@ def test_members(kafkafs: Kafkafs, corpus: Corpus) -> None:
     head, *rows = lines_of(kafkafs("groups", "--members", root, "billing-kip848"))
     assert head.endswith("ASSIGNMENT")
     assert rows[0].endswith("main-0,trim-0,trim-1")
+
+
+def test_partitions_that_are_not_here_are_reported(
+    kafkafs: Kafkafs, corpus: Corpus, tmp_path: Path
+) -> None:
+    log_dir = shutil.copytree(corpus("groups43"), tmp_path / "data")
+    shutil.rmtree(log_dir / "__consumer_offsets-1")
+    result = kafkafs("groups", "--json", log_dir)
+    assert (result.exit_code, result.stderr) == (
+        0,
+        "kafkafs: groups in __consumer_offsets partitions 1 are not shown: these are not in the"
+        " directories; add those of the other brokers\n",
+    )
+    assert '"group":"billing-stable"' in result.stdout
+    assert '"group":"billing-walker"' not in result.stdout
+    assert stderr_of(kafkafs("groups", log_dir, "billing-walker")) == (
+        "kafkafs: no group billing-walker; __consumer_offsets-1, which records it, is not in these"
+        " directories\n"
+    )
 
 
 def test_no_groups(kafkafs: Kafkafs, corpus: Corpus) -> None:

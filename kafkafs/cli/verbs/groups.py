@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from ..support import output
+from ..support import failures, output
 from ..support.params import (
     as_of_option,
     configs_option,
@@ -20,7 +20,16 @@ from ..support.verb import Verb
 from ..support.words import Config
 
 if TYPE_CHECKING:
-    from kafkafs.storage import GroupMember, GroupOffset, Row
+    from kafkafs.storage import (
+        Engine,
+        GroupMember,
+        GroupOffset,
+        ListGroups,
+        ListMembers,
+        PartitionFailed,
+        ProgressListener,
+        Row,
+    )
 
 _HEADS: Final = ("GROUP", "TYPE", "STATE", "TOPIC", "PARTITION", "OFFSET", "LOG START", "LOG END")
 _MEMBER_HEADS: Final = ("GROUP", "STATE", "MEMBER", "INSTANCE", "CLIENT", "HOST", "RACK")
@@ -65,21 +74,44 @@ def command(
     except that nothing expires. Damaged and unknown records there are reported on stderr, with exit
     code 1.
     """
-    from kafkafs.storage import ListGroups, ListMembers, list_groups, list_members
+    from kafkafs.storage import SILENT, ListGroups, ListMembers, list_groups, list_members
 
     from ..support.driver import perform
+
+    def listed(
+        engine: Engine, request: ListGroups, progress: ProgressListener = SILENT
+    ) -> Iterator[GroupOffset | PartitionFailed]:
+        yield from list_groups(engine, request, progress)
+        _warn_of_missing(engine)
+
+    def listed_members(
+        engine: Engine, request: ListMembers, progress: ProgressListener = SILENT
+    ) -> Iterator[GroupMember | PartitionFailed]:
+        yield from list_members(engine, request, progress)
+        _warn_of_missing(engine)
 
     if members:
         found_members: list[GroupMember] = []
         code = perform(
-            log_dirs, configs, ListMembers(groups), list_members, found_members.append, at=at
+            log_dirs, configs, ListMembers(groups), listed_members, found_members.append, at=at
         )
         _show(found_members, _member_rows(found_members), as_json)
         return code
     found: list[GroupOffset] = []
-    code = perform(log_dirs, configs, ListGroups(groups), list_groups, found.append, at=at)
+    code = perform(log_dirs, configs, ListGroups(groups), listed, found.append, at=at)
     _show(found, _rows(found), as_json, right=range(4, 10))
     return code
+
+
+def _warn_of_missing(engine: Engine) -> None:
+    from kafkafs.storage import missing_coordinators, ranges
+
+    missing = missing_coordinators(engine)
+    if missing:
+        failures.warn(
+            f"groups in __consumer_offsets partitions {ranges(missing)} are not shown: these are"
+            " not in the directories; add those of the other brokers"
+        )
 
 
 def _show(
