@@ -36,23 +36,34 @@ _OFFSETS_SHOWN: Final = 8
 
 
 class _Sum:
-    """The records applied so far, with the offset after them."""
+    """The records applied so far, with the offset after them; -1 before the first read. `has_gap`:
+    the log begins after what they started from."""
 
     def __init__(self, path: str) -> None:
         self.replay = MetadataReplay()
         self.problems = Problems()
-        self.offset = -1  # -1 before the first read
+        self.offset = -1
         self.timestamp = NO_TIMESTAMP
+        self.has_gap = False
         self._path = path
+        self._snapshot_end = 0  # of the snapshot whose quorum is not known yet
 
-    def note_quorum(self, view: View, end: int) -> None:
-        """Applies the control records of the log below `end`: a snapshot does not say who leads
-        the quorum."""
+    def complete_quorum(self, view: View) -> bool:
+        """Takes what is not known of the quorum from the log before the snapshot, which does not
+        say who leads it. Returns whether that was still to be done."""
+        end, self._snapshot_end = self._snapshot_end, 0
+        if not end:
+            return False
+        earlier = MetadataReplay()
         for entry in control_entries(view, end):
-            self._apply(entry)
+            if isinstance(entry.record, QuorumRecord):
+                earlier.apply_control(*entry.record, entry.leader_epoch)
+        self.replay.assume_quorum(earlier.quorum)
+        return True
 
     def start(self, snapshot: MetadataSnapshot, context: ReadContext) -> None:
         """Applies a snapshot. Raises SegmentGone, or CorruptError if it is not a file."""
+        self._snapshot_end = snapshot.end_offset
         for entry in snapshot.entries(context, self.problems):
             self.timestamp = max(self.timestamp, entry.snapshot_timestamp)
             self._apply(entry)
@@ -69,7 +80,7 @@ class _Sum:
     def _apply(self, entry: MetadataEntry) -> None:
         record, replay = entry.record, self.replay
         if isinstance(record, QuorumRecord):
-            replay.apply_control(record.number, record.message, entry.leader_epoch)
+            replay.apply_control(*record, entry.leader_epoch)
             return
         replay.apply(record)
         if replay.complaints:
@@ -99,7 +110,6 @@ class ClusterMetadata:
         self._view: View | None = None
         self._sum = _Sum(log.path)
         self._image = MetadataImage()
-        self._whole_image: tuple[View, MetadataImage] | None = None  # of the last `image_at`
 
     @property
     def path(self) -> str:
@@ -118,47 +128,47 @@ class ClusterMetadata:
         Raises UnknownPartition if the directory was removed.
         """
         with self._lock:
-            view = self._log.view()
-            if view is not self._view:
-                self._read_on(view)
-                self._view = view
+            self._refresh()
             return self._image
 
     def image_at(self, offset: int | None = None) -> MetadataImage:
         """Returns the state after the records below `offset`, None for all: the newest snapshot at
         or before it plus the log up to it. Raises MetadataUnavailable if the log and the snapshots
         on the disk do not reach back that far, or not as far as that."""
-        view = self._log.view()
-        with self._lock:
-            if offset is None and self._whole_image is not None and self._whole_image[0] is view:
-                return self._whole_image[1]
+        return self._whole_image() if offset is None else self._image_below(offset)
 
-        def end_from(base: int) -> int:
-            return max(base, view.end_offset) if offset is None else offset
+    def _whole_image(self) -> MetadataImage:
+        with self._lock:
+            view = self._refresh()
+            if not self._sum.has_gap:
+                if self._sum.complete_quorum(view):
+                    self._image = self._sum.image()
+                return self._image
+        raise MetadataUnavailable(self._log.path, None, self._at_ms, self.reach())
+
+    def _image_below(self, offset: int) -> MetadataImage:
+        view = self._log.view()
 
         def fits(snapshot: MetadataSnapshot | None) -> bool:
             base = _end_of(snapshot)
-            end = end_from(base)
-            return base == end or view.start_offset <= base <= end <= view.end_offset
+            return base == offset or view.start_offset <= base <= offset <= view.end_offset
 
-        found = self._started(filter(fits, self._bases(view)), view)
+        found = self._started(filter(fits, self._bases(view)))
         if found.offset < 0:
             raise MetadataUnavailable(self._log.path, offset, self._at_ms, self.reach())
-        found.read(view, end_from(found.offset))
-        image = found.image()
-        if offset is None:
-            with self._lock:
-                self._whole_image = view, image
-        return image
+        found.complete_quorum(view)
+        found.read(view, offset)
+        return found.image()
 
     def history(self) -> MetadataHistory:
         """Returns the oldest state from which every later record is there, and these. Raises
         MetadataUnavailable if there is none."""
         view = self._log.view()
         bases = reversed(self._bases(view))
-        found = self._started((each for each in bases if _end_of(each) >= view.start_offset), view)
+        found = self._started(each for each in bases if _end_of(each) >= view.start_offset)
         if found.offset < 0:
             raise MetadataUnavailable(self._log.path, None, self._at_ms, self.reach())
+        found.complete_quorum(view)
         entries = log_entries(view, found.offset, found.problems)
         return MetadataHistory(self._log.path, found.replay, found.image(), found.problems, entries)
 
@@ -194,6 +204,14 @@ class ClusterMetadata:
         ]
         return [*found, None] if view.start_offset == 0 else found
 
+    def _refresh(self) -> View:
+        """Reads what was appended since the last call."""
+        view = self._log.view()
+        if view is not self._view:
+            self._read_on(view)
+            self._view = view
+        return view
+
     def _read_on(self, view: View) -> None:
         if not view.start_offset <= self._sum.offset <= view.end_offset:
             # The first read, or the log is no longer the one read so far.
@@ -201,6 +219,7 @@ class ClusterMetadata:
         found = self._sum
         found.offset = max(found.offset, 0)
         if found.offset < view.start_offset:
+            found.has_gap = True
             found.problems.note_damage(
                 f"{printable(self._log.path)}: offsets {found.offset} to "
                 f"{view.start_offset - 1} are in no snapshot and not in the log"
@@ -218,8 +237,6 @@ class ClusterMetadata:
             found = _Sum(self._log.path)
             try:
                 if snapshot is not None:
-                    if view is not None:
-                        found.note_quorum(view, snapshot.end_offset)
                     found.start(snapshot, self._context)
             except (SegmentGone, CorruptError) as error:
                 problems.append(str(error))
