@@ -36,6 +36,13 @@ def test_a_topic_to_stdout(kafkafs: Kafkafs, clean: Path) -> None:
     assert "2026-09-04" not in done.stdout
 
 
+def test_where_no_file_can_be_created_nothing_is_read(kafkafs: Kafkafs, tmp_path: Path) -> None:
+    page = tmp_path / "none" / "report.html"
+    done = kafkafs("report", tmp_path, "-o", page)
+    what = f"{page} cannot be created: {page.parent} cannot be written to"
+    assert (done.exit_code, done.stderr.partition(";")[0]) == (2, f"kafkafs report: {what}")
+
+
 def test_without_the_extra_it_says_what_to_install(
     kafkafs: Kafkafs, clean: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 import click
@@ -67,6 +68,9 @@ def command(
 
     from ..support.driver import perform
 
+    above = os.path.dirname(target) or "."
+    if target != "-" and not os.path.exists(target) and not os.access(above, os.W_OK | os.X_OK):
+        raise click.UsageError(f"{target} cannot be created: {above} cannot be written to")
     found: list[LogDirsReport] = []
     with installation.needed_by("report", "report"):
         from kafkafs.mount.documents.report.page import page

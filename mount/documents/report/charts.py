@@ -64,10 +64,12 @@ def chart_data(report: LogDirsReport) -> Json:
 def _charted(report: LogDirsReport) -> Sequence[TopicReport]:
     """Returns the topics with charts of their own: skewed ones first, then the largest; Kafka's own
     last."""
-    skewed = highlights.skewed_topics(report)
-    rest = sorted(report.topics, key=lambda topic: (topic.is_internal, -topic.size))
-    found = [*skewed, *(topic for topic in rest if topic not in skewed)]
-    return [topic for topic in found if topic.size][:MOST_TOPICS]
+    skewed = {topic.topic for topic in highlights.skewed_topics(report)}
+    found = sorted(
+        (topic for topic in report.topics if topic.size),
+        key=lambda topic: (topic.is_internal, topic.topic not in skewed, -topic.size),
+    )
+    return found[:MOST_TOPICS]
 
 
 class _Numbers(dict[str, int]):
@@ -98,9 +100,11 @@ def _growth(found: Sequence[Grown], name: Callable[[Any], str]) -> Json:
     the sum of the rest."""
     axis = time_axis([each.growth for each in _partitions_of(found)])
     ordered = sorted(found, key=lambda each: -each.size)
-    shown = ordered if len(ordered) <= MOST_SERIES else ordered[: MOST_SERIES - 1]
+    count = MOST_SERIES - 1 if len(ordered) > MOST_SERIES else len(ordered)
+    shown, rest = ordered[:count], ordered[count:]
+    shown.sort(key=lambda each: each.partition if isinstance(each, PartitionReport) else 0)
     series = [(name(each), _partitions_of([each])) for each in shown if each.size]
-    if rest := ordered[len(shown) :]:
+    if rest:
         series.append((f"{len(rest):,} others", _partitions_of(rest)))
     return {
         "begin": int(axis[0]) if len(axis) else 0,

@@ -63,7 +63,7 @@ class SegmentReport:
         }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Growth:
     """How a log grew: after `timestamps[i]` (ascending) it had `sizes[i]` bytes and
     `offsets[i]` - `offsets[0]` offsets; int64 of shape (n,), empty without timestamps. A timestamp
