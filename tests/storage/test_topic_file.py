@@ -84,9 +84,9 @@ def test_a_damaged_file_is_refused_and_the_place_told(data: bytes, what: str) ->
 
 @pytest.fixture
 def dirs(tmp_path: Path) -> list[WritableDirFd]:
-    for name in ("one", "two"):
-        write_log_dir(tmp_path / name, {})
-        (tmp_path / name / "orders-0").mkdir()
+    for number, name in enumerate(("one", "two")):
+        write_log_dir(tmp_path / name, {}, directory_id=f"{'A' * 20}{number}A")
+        (tmp_path / name / f"orders-{number}").mkdir()
     return [WritableDirFd(tmp_path / name) for name in ("one", "two")]
 
 
