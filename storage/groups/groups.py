@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from ..clock import time_text
 from ..errors import CorruptError, StorageError, UnknownGroup
@@ -81,8 +81,7 @@ class DescribedMember:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class DescribedGroup:
+class DescribedGroup(NamedTuple):
     """A group: `protocol_type` as in `RecordedGroup`, `epoch` its epoch or generation,
     `coordinator` the partition of `__consumer_offsets` that it is recorded in."""
 

@@ -240,7 +240,6 @@ def _read_value(
 @cython.cfunc
 @cython.nogil
 @cython.exceptval(check=False)
-@cython.returns((cython.Py_ssize_t, cython.Py_ssize_t))
 def _put_value(
     table: cython.longlong[:, ::1],
     row: cython.Py_ssize_t,
@@ -249,9 +248,9 @@ def _put_value(
     data: cython.const[cython.uchar][::1],
     arena: cython.uchar[::1],
     used: cython.Py_ssize_t,
-):
+) -> cython.Py_ssize_t:
     """Puts a value into a row of the table, and its metadata into the place of the former metadata
-    if that is large enough, else after the ``used`` bytes. Returns the row and the bytes used."""
+    if that is large enough, else after the ``used`` bytes. Returns how many are used then."""
     i: cython.int
     start: cython.Py_ssize_t = table[row, 6]
     if value[7] > table[row, 7]:
@@ -262,7 +261,113 @@ def _put_value(
         table[row, i] = value[i]
     table[row, 6] = start
     table[row, 12] = record
-    return row, used
+    return used
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def _add_key(
+    data: cython.const[cython.uchar][::1],
+    at: cython.Py_ssize_t,
+    size: cython.Py_ssize_t,
+    hash_: cython.longlong,
+    slot: cython.Py_ssize_t,
+    key_low: cython.ulonglong,
+    key_high: cython.ulonglong,
+    slots: cython.longlong[::1],
+    table: cython.longlong[:, ::1],
+    arena: cython.uchar[::1],
+    group_slots: cython.longlong[::1],
+    groups: cython.longlong[:, ::1],
+    used: cython.longlong[::1],
+) -> cython.Py_ssize_t:
+    """Adds the key ``data[at : at + size]``, which belongs in ``slot``, and its group if that is
+    new. Returns the row."""
+    row: cython.Py_ssize_t = used[0]
+    start: cython.Py_ssize_t = used[1]
+    used[0] += 1
+    used[1] += size
+    copy(arena, start, data, at, size)
+    slots[slot] = ((hash_ >> 32) << 32) | used[0]
+    table[row, 0] = start
+    table[row, 1] = size
+    table[row, 2] = hash_
+    table[row, 6] = 0
+    table[row, 7] = 0
+    table[row, 12] = -1
+    size = int16(data, at)  # of the group's name
+    hash_ = _hash(data, at + 2, size, key_low, key_high)
+    slot = _slot(group_slots, groups, arena, data, at + 2, size, hash_)
+    if group_slots[slot] == 0:
+        groups[used[2], 0] = start + 2
+        groups[used[2], 1] = size
+        groups[used[2], 2] = hash_
+        used[2] += 1
+        group_slots[slot] = ((hash_ >> 32) << 32) | used[2]
+    table[row, 3] = _row_in(group_slots[slot])
+    return row
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def _replay_row(
+    data: cython.const[cython.uchar][::1],
+    spans: cython.const[cython.int][:, ::1],
+    row: cython.Py_ssize_t,
+    offset: cython.longlong,
+    counts: cython.bint,
+    key_low: cython.ulonglong,
+    key_high: cython.ulonglong,
+    slots: cython.longlong[::1],
+    table: cython.longlong[:, ::1],
+    arena: cython.uchar[::1],
+    group_slots: cython.longlong[::1],
+    groups: cython.longlong[:, ::1],
+    used: cython.longlong[::1],
+    value: cython.longlong[::1],
+) -> cython.uchar:
+    """Replays a record. Returns 0, or OTHER or MALFORMED."""
+    at: cython.Py_ssize_t = spans[row, 2]
+    start: cython.Py_ssize_t = spans[row, 0]
+    end: cython.Py_ssize_t = start + spans[row, 1]
+    number: cython.Py_ssize_t = -1
+    slot: cython.Py_ssize_t
+    kind: cython.longlong
+    hash_: cython.longlong
+    if start < 0 or spans[row, 1] < 2 or end > data.shape[0]:
+        return 2
+    kind = int16(data, start)
+    if kind != 0 and kind != 1:
+        return 1
+    start += 2
+    end = _after_key(data, start, end)
+    if end < 0:
+        return 2
+    hash_ = _hash(data, start, end - start, key_low, key_high)
+    slot = _slot(slots, table, arena, data, start, end - start, hash_)
+    if slots[slot] != 0:
+        number = _row_in(slots[slot])
+    elif not _names_are_utf8(data, start):
+        return 2
+    if spans[row, 3] < 0:
+        if number >= 0:
+            table[number, 12] = -1
+        return 0
+    if at < 0 or spans[row, 3] > data.shape[0] - at:
+        return 2
+    if not _read_value(data, at, at + spans[row, 3], 4 if kind == 1 else 0, value):
+        return 2
+    if number < 0:
+        number = _add_key(
+            data, start, end - start, hash_, slot, key_low, key_high,
+            slots, table, arena, group_slots, groups, used,
+        )  # fmt: skip
+    groups[table[number, 3], 3] = offset
+    if counts:
+        used[1] = _put_value(table, number, value, offset, data, arena, used[1])
+    return 0
 
 
 def replay(
@@ -291,15 +396,6 @@ def replay(
     """
     rows: cython.Py_ssize_t = spans.shape[0]
     row: cython.Py_ssize_t
-    at: cython.Py_ssize_t
-    end: cython.Py_ssize_t
-    start: cython.Py_ssize_t
-    slot: cython.Py_ssize_t
-    number: cython.Py_ssize_t
-    group: cython.Py_ssize_t
-    kind: cython.longlong
-    hash_: cython.longlong
-    is_new: cython.bint
     count: cython.Py_ssize_t = 0
     needed: cython.Py_ssize_t = 0
     if spans.shape[1] < 4:
@@ -330,75 +426,11 @@ def replay(
         raise ValueError("there is no space for all rows")
     with cython.nogil:
         for row in range(rows):
-            left[row] = 0
-            start = spans[row, 0]
-            end = start + spans[row, 1]
-            if start < 0 or spans[row, 1] < 2 or end > data.shape[0]:
-                left[row] = 2
-                count += 1
-                continue
-            kind = int16(data, start)
-            if kind != 0 and kind != 1:
-                left[row] = 1
-                count += 1
-                continue
-            start += 2
-            end = _after_key(data, start, end)
-            if end < 0:
-                left[row] = 2
-                count += 1
-                continue
-            hash_ = _hash(data, start, end - start, key_low, key_high)
-            slot = _slot(slots, table, arena, data, start, end - start, hash_)
-            is_new = slots[slot] == 0
-            if spans[row, 3] < 0:
-                if not is_new:
-                    table[_row_in(slots[slot]), 12] = -1
-                elif not _names_are_utf8(data, start):
-                    left[row] = 2
-                    count += 1
-                continue
-            at = spans[row, 2]
-            if (
-                at < 0
-                or spans[row, 3] > data.shape[0] - at
-                or not _read_value(data, at, at + spans[row, 3], 4 if kind == 1 else 0, value)
-                or (is_new and not _names_are_utf8(data, start))
-            ):
-                left[row] = 2
-                count += 1
-                continue
-            if is_new:
-                number = used[0]
-                used[0] += 1
-                table[number, 0] = used[1]
-                table[number, 1] = end - start
-                table[number, 2] = hash_
-                table[number, 6] = 0
-                table[number, 7] = 0
-                table[number, 12] = -1
-                copy(arena, used[1], data, start, end - start)
-                slots[slot] = ((hash_ >> 32) << 32) | (number + 1)
-                at = used[1] + 2
-                used[1] += end - start
-                end = int16(data, start)  # the size of the group's name
-                hash_ = _hash(data, start + 2, end, key_low, key_high)
-                slot = _slot(group_slots, groups, arena, data, start + 2, end, hash_)
-                if group_slots[slot] == 0:
-                    groups[used[2], 0] = at
-                    groups[used[2], 1] = end
-                    groups[used[2], 2] = hash_
-                    used[2] += 1
-                    group_slots[slot] = ((hash_ >> 32) << 32) | used[2]
-                table[number, 3] = _row_in(group_slots[slot])
-            else:
-                number = _row_in(slots[slot])
-            group = table[number, 3]
-            groups[group, 3] = offsets[row]
-            if counts[row]:
-                number, used[1] = _put_value(
-                    table, number, value, offsets[row], data, arena, used[1]
-                )
+            left[row] = _replay_row(
+                data, spans, row, offsets[row], counts[row] != 0, key_low, key_high,
+                slots, table, arena, group_slots, groups, used, value,
+            )  # fmt: skip
+            count += left[row] != 0
     return count
 
 
