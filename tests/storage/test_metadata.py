@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import struct
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafkafs.storage.errors import CorruptError
 from kafkafs.storage.format.layout import ControlType
+from kafkafs.storage.format.messages.message import NO_TAG, SchemaField, parse_schemas
 from kafkafs.storage.format.messages.metadata import (
     MetadataRecord,
     RecordType,
@@ -19,6 +22,9 @@ from kafkafs.storage.format.messages.metadata import (
     metadata_schemas,
     parse_metadata_record,
 )
+from kafkafs.storage.format.messages.schemas import raft
+from kafkafs.storage.metadata.cluster_metadata import MetadataHistory
+from kafkafs.storage.metadata.history import changes
 from kafkafs.storage.metadata.image import (
     DelegationToken,
     Endpoint,
@@ -27,7 +33,9 @@ from kafkafs.storage.metadata.image import (
     Quorum,
     Voter,
 )
+from kafkafs.storage.metadata.reading import MetadataEntry, Problems, QuorumRecord
 from kafkafs.storage.metadata.replay import MetadataReplay
+from kafkafs.storage.operations.cluster import ClusterState, ClusterSubject
 
 ORDERS = "nGzD2cX5TF6uAl_9vaE5hA"
 _DIRECTORY = "f_KI4foJ4q6GKj7MXrbJIw"
@@ -314,6 +322,64 @@ def test_an_image_does_not_change() -> None:
         sums.apply(each)
     assert before == copy
     assert set(sums.image(6, 0).topics["t"].partitions) == {0, 1}
+
+
+SMALL = st.sampled_from([-(1 << 15), -2, -1, 0, 1, 2, 3, 4, 16, 127])
+VALUES: dict[str, st.SearchStrategy[object]] = {
+    "boolean": st.booleans(),
+    "float64": st.sampled_from([0.5, 1e9, float("nan"), float("inf")]),
+    "uuid": st.sampled_from(["ID1", "ID2"]),
+    "string": st.sampled_from(["", "t", "1", "a\n\ud800"]),
+    "bytes": st.binary(max_size=2),
+}
+
+
+def messages(parts: Sequence[SchemaField]) -> st.SearchStrategy[dict[str, object]]:
+    """Returns what a record with these fields may contain."""
+
+    def values(part: SchemaField) -> st.SearchStrategy[object]:
+        one: st.SearchStrategy[object] = VALUES.get(part.kind, SMALL)
+        if part.kind == "struct":
+            one = messages(part.parts)
+        if part.is_array:
+            one = st.lists(one, max_size=3)
+        return one | st.none() if part.is_nullable else one
+
+    fixed = {part.name: values(part) for part in parts if part.tag == NO_TAG}
+    tagged = {part.name: values(part) for part in parts if part.tag != NO_TAG}
+    return st.fixed_dictionaries(fixed, optional=tagged)
+
+
+RECORDS = st.sampled_from(sorted(metadata_schemas().items())).flatmap(
+    lambda each: messages(each[1].parts).map(partial(MetadataRecord, each[0]))
+)
+CONTROLS = st.sampled_from(parse_schemas(raft.SCHEMAS)).flatmap(
+    lambda schema: messages(schema.parts).map(
+        partial(QuorumRecord, {"L": 2, "S": 3, "K": 5, "V": 6}[schema.name[0]])
+    )
+)
+
+
+@given(found=st.lists(RECORDS | CONTROLS, max_size=12))
+@settings(max_examples=100)
+def test_any_records_add_up_and_are_described(
+    found: list[MetadataRecord | QuorumRecord],
+) -> None:
+    """Whatever they refer to, and whatever their numbers are."""
+    entries = [MetadataEntry(n, 0, n // 2, 0, each) for n, each in enumerate(found)]
+    problems, replay = Problems(), MetadataReplay()
+    history = MetadataHistory("log", replay, MetadataImage(), problems, iter(entries))
+    for change in changes(history):
+        json.dumps(change.as_json())
+    sums = MetadataReplay()
+    for each in found:
+        if isinstance(each, QuorumRecord):
+            sums.apply_control(*each, 0)
+        else:
+            sums.apply(each)
+    state = ClusterState("", sums.image(1, 0))
+    for subject in ClusterSubject:
+        json.dumps([row.as_json() for row in state.rows(subject)])
 
 
 def test_tokens_name_their_owners() -> None:
