@@ -13,7 +13,7 @@ log could be wrong there.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import Final
 
@@ -213,20 +213,31 @@ def _running_maxima(segment: Segment, max_batch_bytes: int) -> tuple[b.Int64s, b
     """Returns last offset and timestamp of each batch whose timestamp exceeds all before it."""
 
     def compute() -> tuple[b.Int64s, b.Int64s]:
-        none = np.empty(0, dtype=np.int64)
-        last_offsets, maxima = [none], [none]
-        largest = np.full(1, NO_TIMESTAMP)
-        for table in walk_headers(extent_from(segment, 0, max_batch_bytes)):
-            if isinstance(table, Fault):
-                continue
-            so_far = np.maximum.accumulate(np.concatenate([largest, _greatest_timestamps(table)]))
-            rises = np.flatnonzero(so_far[1:] > so_far[:-1])
-            last_offsets.append(table.column(b.LAST_OFFSET)[rises])
-            maxima.append(so_far[rises + 1])
-            largest = so_far[-1:]
-        return np.concatenate(last_offsets), np.concatenate(maxima)
+        return _maxima_of(walk_headers(extent_from(segment, 0, max_batch_bytes)))
 
     return segment.files.remember("running maxima", segment.state, compute)
+
+
+def note_headers(segment: Segment, walked: Iterable[BatchTable | Fault]) -> None:
+    """Remembers the timestamps of a segment all of whose headers were walked, so that
+    `largest_timestamp` does not walk them again."""
+    if segment.end is None:
+        segment.files.remember("running maxima", segment.state, lambda: _maxima_of(walked))
+
+
+def _maxima_of(walked: Iterable[BatchTable | Fault]) -> tuple[b.Int64s, b.Int64s]:
+    none = np.empty(0, dtype=np.int64)
+    last_offsets, maxima = [none], [none]
+    largest = np.full(1, NO_TIMESTAMP)
+    for table in walked:
+        if isinstance(table, Fault):
+            continue
+        so_far = np.maximum.accumulate(np.concatenate([largest, _greatest_timestamps(table)]))
+        rises = np.flatnonzero(so_far[1:] > so_far[:-1])
+        last_offsets.append(table.column(b.LAST_OFFSET)[rises])
+        maxima.append(so_far[rises + 1])
+        largest = so_far[-1:]
+    return np.concatenate(last_offsets), np.concatenate(maxima)
 
 
 def largest_timestamp(segment: Segment, max_batch_bytes: int) -> int:

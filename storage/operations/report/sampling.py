@@ -26,7 +26,7 @@ from ...format.layout import (
 )
 from ...format.records import batch as b
 from ...format.records.batch import BatchHeader, BatchTable, Int64s
-from ...log.read.lookup import extent_from, header_at
+from ...log.read.lookup import extent_from, header_at, note_headers
 from ...log.read.view import View
 from ...segment.extent import Fault
 from ...segment.segment import Segment
@@ -89,8 +89,12 @@ def sampled_headers(view: View) -> SampledHeaders:
 
 def _headers(segment: Segment, count: int, limit: int) -> Iterator[BatchTable | CorruptError]:
     if segment.size <= _WALKED_BYTES:
-        for part in walk_headers(extent_from(segment, 0, limit)):
-            yield part.error if isinstance(part, Fault) else part
+        walked = [
+            part if isinstance(part, Fault) else BatchTable(part.rows.copy())
+            for part in walk_headers(extent_from(segment, 0, limit))
+        ]
+        note_headers(segment, walked)
+        yield from (part.error if isinstance(part, Fault) else part for part in walked)
         return
     found: list[BatchHeader] = []
     for position, highest in _places(segment, count):
