@@ -70,7 +70,7 @@ class Difference:
     of a config. `only_in`: FIRST or SECOND if only that copy has it, else -1. [`start`, `end`): the
     offsets; a divergence has no end, -1. `records`: how many of them, -1 if that was not counted.
     `absence`: why the other copy lacks them. `leader`: of a divergence, the copy that a leader
-    election would choose.
+    election would choose; -1 if it has no reason to.
     """
 
     kind: DifferenceKind
@@ -224,9 +224,11 @@ def _partition(
     copies, comparison, ranges = retry_if_gone(compare)
     yield from _failures(copies, comparison, key)
     epochs: list[LeaderEpochFileCache] = []
-    for engine in engines:
+    for engine, copy in zip(engines, copies, strict=True):
         try:
-            epochs.append(read_leader_epochs(engine.partition_dir(*key).directory))
+            known = read_leader_epochs(engine.partition_dir(*key).directory)
+            is_ended = copy.view.ended_at_ms is not None
+            epochs.append(known.cut_at_end(copy.view.end_offset) if is_ended else known)
         except CorruptError as error:
             epochs.append(LeaderEpochFileCache())
             yield PartitionFailed.of(error, "{}-{}".format(*key))
@@ -267,7 +269,8 @@ def _divergence(
     """Yields the first offset from which on the two histories contradict each other, if they do:
     by records, by leader epochs, or because one missed a change of leader."""
     views = [copy.view for copy in copies]
-    leader = elect(list(map(ReplicaEnd, epochs, (view.end_offset for view in views))))
+    ends = [ReplicaEnd(*each) for each in zip(epochs, (v.end_offset for v in views), strict=True)]
+    leader = elect(ends)
     found = [each.start for each in ranges if each.kind in (RangeKind.CONTENT, RangeKind.EPOCH)]
     found += _first_epoch_difference(epochs, views)
     truncated = truncation_offset(epochs[leader], epochs[1 - leader])
@@ -276,6 +279,8 @@ def _divergence(
     if found:
         offset = min(found)
         first, second = (each.epoch_of(offset) for each in epochs)
+        are_level = len({(end.epochs.latest, end.end_offset) for end in ends}) == 1
+        leader = -1 if are_level else leader
         yield Difference(
             DifferenceKind.DIVERGENCE, *key, first, second, start=offset, leader=leader
         )

@@ -3,7 +3,8 @@
 Besides the records that the log serves, these are records below the log start offset, in deleted
 segments, and in segments that compaction has replaced. A record in several files is one version.
 Which partition a producer chose for a key depends on its partitioner, and on how many partitions
-the topic had, so all selected partitions are searched.
+the topic had, so all selected partitions are searched; and so are all replicas of a partition that
+are in the log directories.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ class VersionState(StrEnum):
     UNSTABLE = "after the last stable offset"
     BELOW_START = "below the log start offset"
     COMPACTED = "compacted away"
+    REPLICA = "only in another replica"
     PAST_END = "past the log end offset"
 
 
@@ -43,6 +45,18 @@ class History(PartitionsRequest):
 
     key: bytes = b""
     isolation: Isolation = Isolation.READ_COMMITTED
+
+    def units(self, engine: Engine) -> list[TopicPartition]:
+        """Returns the partitions, also named ones of the quorum's own log, and strays."""
+        if not self.selection:
+            return super().units(engine)
+        found: list[TopicPartition] = []
+        for topic, number in self.selection.names:
+            numbers = engine.numbers_of(topic) if number is None else [number]
+            found.extend((topic, each) for each in numbers)
+        for key in found:
+            engine.partition_dir(*key)
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +124,10 @@ class _Search:
         self._topic, self._partition = key
         self._request = request
         self._progress = progress
-        self._disk = PartitionOnDisk(engine.log(*key))
+        log = engine.log(*key)
+        copies = (copy.directory for copy in engine.copies_of(*key))
+        replicas = [each for each in copies if each.path != log.directory.path]
+        self._disk = PartitionOnDisk(log, replicas)
         self._damage: list[PartitionFailed] = []
 
     def versions(self) -> Iterator[KeyVersion | PartitionFailed]:
@@ -158,7 +175,7 @@ class _Search:
 
     def _distinct(self, copies: Iterable[_Found]) -> Iterator[KeyVersion]:
         """Yields the different records among those with one offset, the served one first."""
-        by_rank = sorted(copies, key=lambda found: not found.file.is_served)
+        by_rank = sorted(copies, key=lambda found: found.file.rank)
         seen: set[tuple[object, ...]] = set()
         for found in by_rank:
             if found.content not in seen:
@@ -174,7 +191,8 @@ class _Search:
         if found.offset >= view.end_offset:
             return VersionState.PAST_END
         if not found.file.is_served:
-            return VersionState.COMPACTED
+            is_of_replica = found.file.is_of_replica
+            return VersionState.REPLICA if is_of_replica else VersionState.COMPACTED
         is_stable = found.offset < view.bound(self._request.isolation)
         return VersionState.SERVED if is_stable else VersionState.UNSTABLE
 

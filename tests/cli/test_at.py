@@ -88,6 +88,15 @@ def test_each_verb_answers_as_it_did(kafkafs: Kafkafs, both: tuple[Path, Path], 
     assert code == ("explain" in words and "time" in words)
 
 
+def test_copies_differ_in_what_was_appended_since(
+    kafkafs: Kafkafs, both: tuple[Path, Path]
+) -> None:
+    now, noon = both
+    assert lines_of(kafkafs("diff", "--at", NOON, now, noon)) == []
+    later = kafkafs("diff", now, noon)
+    assert (later.exit_code, "past the log end offset in" in later.stdout) == (1, True)
+
+
 @pytest.mark.parametrize(
     ("words", "what"),
     [

@@ -4,10 +4,13 @@ with an independent walk through all files."""
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kafkafs.storage.errors import CorruptError, UnknownPartition
 from kafkafs.storage.format.layout import ControlType
@@ -20,7 +23,7 @@ from kafkafs.storage.operations.history import History, KeyVersion, VersionState
 from kafkafs.storage.operations.request import PartitionFailed
 from tests import answers
 from tests.building import BatchFields, build_batch, build_end_txn_marker
-from tests.logs import TopicSettings, walk, write_topic
+from tests.logs import TopicSettings, walk, write_log_dir, write_partition, write_topic
 
 Corpus = Callable[[str], Path]
 
@@ -123,6 +126,68 @@ def test_files_of_every_state_and_name(small: Path) -> None:
         (4, b"4", VersionState.SERVED),
         (5, b"5", VersionState.PAST_END),
     ]
+
+
+def test_other_replicas(small: Path, tmp_path: Path) -> None:
+    """What only a replica has that is not served, for example because it missed a leader election;
+    what both have is the served one's."""
+    batches = [put(0, b"0"), put(1, b"1"), put(2, b"lost"), put(3, b"3")]
+    other = tmp_path / "other"
+    write_partition(other / "t-0", batches)
+    write_log_dir(other, {("t", 0): 4}, node_id=2, directory_id="ZGlyZWN0b3J5LXR3by4uLg")
+    engine = Engine([str(small), str(other)])
+    found = list(history(engine, History(Selection.of("t"), KEY)))
+    assert [
+        (v.record.offset, v.record.value, v.state) for v in found if isinstance(v, KeyVersion)
+    ] == [
+        *((at, b"%d" % at, VersionState.SERVED) for at in range(3)),
+        (2, b"lost", VersionState.REPLICA),
+        *((at, b"%d" % at, VersionState.SERVED) for at in range(3, 5)),
+    ]
+
+
+@given(
+    placed=st.lists(
+        st.tuples(
+            st.sampled_from([".deleted", ".swap", ".cleaned", ".1.deleted"]),
+            st.lists(st.tuples(st.integers(0, 6), st.sampled_from([b"a", b"b"])), max_size=5),
+        ),
+        max_size=4,
+    ),
+    start=st.integers(0, 5),
+)
+def test_as_a_scan_of_all_files(
+    tmp_path_factory: pytest.TempPathFactory,
+    placed: list[tuple[str, list[tuple[int, bytes]]]],
+    start: int,
+) -> None:
+    """Whatever files there are, and however they overlap: each offset with the key is there once
+    for each different record, by offset, and served is what the log serves."""
+    root = write_topic(tmp_path_factory.mktemp("placed"), [put(0, b"0", b"a"), put(6, None, b"b")])
+    (root / "log-start-offset-checkpoint").write_text(f"0\n1\nt 0 {start}\n")
+    holding = {(0, b"0", b"a"), (6, None, b"b")}
+    for suffix, records in placed:
+        path = root / "t-0" / f"{min((at for at, _ in records), default=0):020}.log{suffix}"
+        if not path.exists():
+            values = {at: (at, suffix.encode() + b"%d" % at, key) for at, key in records}
+            path.write_bytes(b"".join(put(*values[at]) for at in sorted(values)))
+            holding |= set(values.values())
+    view = Engine(str(root)).log("t", 0).view()
+    served = [
+        (int(columns.offsets[row]), columns.value(row), columns.key(row))
+        for columns in view.read()
+        for row in range(len(columns))
+    ]
+    for key in (b"a", b"b"):
+        found = versions(root, key)
+        offsets = [each.record.offset for each in found]
+        assert offsets == sorted(offsets)
+        plain = [(each.record.offset, each.record.value, each.record.key) for each in found]
+        assert len(set(plain)) == len(plain)
+        assert set(plain) == {each for each in holding if each[2] == key}
+        is_served = [each for each, version in zip(plain, found, strict=True) if version.is_served]
+        assert is_served == [each for each in served if each[2] == key]
+    shutil.rmtree(root)
 
 
 def test_aborted_transactions(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import click
 
 from ..support import failures, output
 from ..support.params import (
+    as_of_option,
     configs_option,
     json_option,
     log_dirs_argument,
@@ -54,6 +55,10 @@ class DiffVerb(Verb):
             "list the offsets where both have a record, but different ones",
         ),
         ("kafkafs diff /a1,/a2 /b && echo equal", "exit codes are those of diff(1)"),
+        (
+            "kafkafs diff --at 2026-09-03 /backup /data",
+            "compare a backup with its source at the time of the backup",
+        ),
     ],
 )
 @log_dirs_argument
@@ -66,6 +71,7 @@ class DiffVerb(Verb):
     help="Report equal records in different batches, too, as compression or compaction leaves.",
 )
 @configs_option
+@as_of_option
 @json_option("one JSON object per difference, one per line")
 def command(
     log_dirs: tuple[str, ...],
@@ -73,6 +79,7 @@ def command(
     selection: Selection,
     compares_batches: bool,
     configs: tuple[Config, ...],
+    at: int | None,
     as_json: bool,
 ) -> int:
     """Compare the topics and partitions in LOG_DIRS with those in OTHER_LOG_DIRS: ids of cluster
@@ -96,8 +103,8 @@ def command(
     names = ",".join(log_dirs), ",".join(other)
     code = 0
     with (
-        closing(open_engine(log_dirs, configs)) as first,
-        closing(open_engine(other, configs)) as second,
+        closing(open_engine(log_dirs, configs, at)) as first,
+        closing(open_engine(other, configs, at)) as second,
         progress_bars() as progress,
     ):
         for row in diff((first, second), Diff(selection, compares_batches), progress):
@@ -131,8 +138,9 @@ def _text(row: Difference, names: tuple[str, str]) -> str:
         case DifferenceKind.CONFIG:
             return f"{place}config {row.name}: {both}"
         case DifferenceKind.DIVERGENCE:
-            leader = f"{names[row.leader]} is more up to date"
-            return f"{place}the copies diverge at offset {row.start}: leader epoch {both}; {leader}"
+            epochs = f"{row.first} in both" if row.first == row.second else both
+            leader = f"; {names[row.leader]} is more up to date" if row.leader >= 0 else ""
+            return f"{place}the copies diverge at offset {row.start}: leader epoch {epochs}{leader}"
         case DifferenceKind.RECORDS:
             missing = f"{row.absence} in {names[1 - row.only_in]}"
             return f"{place}{_offsets(row)} only in {names[row.only_in]}: {missing}"
@@ -147,5 +155,7 @@ def _text(row: Difference, names: tuple[str, str]) -> str:
 
 def _offsets(row: Difference) -> str:
     last = row.end - 1
-    offsets = f"offset {row.start}" if last == row.start else f"offsets {row.start} to {last}"
+    if last == row.start:
+        return f"offset {row.start}:"
+    offsets = f"offsets {row.start} to {last}"
     return f"{offsets}:" if row.records < 0 else f"{offsets} ({row.records} records):"

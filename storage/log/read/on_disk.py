@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
@@ -53,11 +53,18 @@ class _LeftoverFiles(SegmentFiles):
 @dataclass(frozen=True, slots=True)
 class LogOnDisk:
     """A `.log` on the disk. `is_served`: it is a segment of the log, not a leftover.
-    `is_unfinished`: it was still being written, so that its end may be missing."""
+    `is_of_replica`: it belongs to another replica than the one that is served. `is_unfinished`: it
+    was still being written, so that its end may be missing."""
 
     segment: Segment
     is_served: bool
+    is_of_replica: bool = False
     is_unfinished: bool = False
+
+    @property
+    def rank(self) -> int:
+        """Of files with the same record, the one with the lowest rank counts."""
+        return 2 * self.is_of_replica + (not self.is_served)
 
 
 class PartitionOnDisk:
@@ -68,9 +75,10 @@ class PartitionOnDisk:
     shows an earlier time.
     """
 
-    def __init__(self, log: Log) -> None:
-        """Raises UnknownPartition if the directory no longer exists."""
-        self.view, files, self._held = retry_if_gone(lambda: _held_files(log))
+    def __init__(self, log: Log, replicas: Sequence[DirFd] = ()) -> None:
+        """`replicas`: the directories of replicas that are not served. Raises UnknownPartition if
+        the log's directory no longer exists."""
+        self.view, files, self._held = retry_if_gone(lambda: _held_files(log, replicas))
         is_ended = self.view.ended_at_ms is not None
         self.end_offset = self.view.end_offset if is_ended else MAX_OFFSET
         self.files = tuple(each for each in files if each.segment.base_offset < self.end_offset)
@@ -112,20 +120,28 @@ class PartitionOnDisk:
         return found
 
 
-def _held_files(log: Log) -> tuple[View, tuple[LogOnDisk, ...], list[HeldFile]]:
-    """Lists the directory and opens the files. Raises SegmentGone if one vanishes meanwhile."""
+def _held_files(
+    log: Log, replicas: Sequence[DirFd]
+) -> tuple[View, tuple[LogOnDisk, ...], list[HeldFile]]:
+    """Lists the directories and opens the files. Raises SegmentGone if one vanishes meanwhile."""
     view = log.view()
     found = [LogOnDisk(segment, True) for segment in view.segments]
     served = {segment.files.identity for segment in view.segments}
-    names, _ = log.directory.files(*_SUFFIXES)
+    for directory in (log.directory, *replicas):
+        for file in _leftovers(directory, view.context.files, directory is not log.directory):
+            if file.segment.files.identity not in served:
+                found.append(file)
+    found.sort(key=lambda file: (file.segment.base_offset, file.rank))
+    return view, tuple(found), [file.segment.files.hold() for file in found]
+
+
+def _leftovers(directory: DirFd, pool: FilePool, is_of_replica: bool) -> Iterator[LogOnDisk]:
+    """Yields what the files of a directory are for a log that does not serve them."""
+    names, _ = directory.files(*_SUFFIXES)
     for name, status in names.items():
         parsed = _LOG.fullmatch(name)
-        if status is None or parsed is None:
-            continue
-        identity = status.st_dev, status.st_ino
-        if identity not in served:
-            files = _LeftoverFiles(log.directory, name, identity, view.context.files)
+        if status is not None and parsed is not None:
+            files = _LeftoverFiles(directory, name, (status.st_dev, status.st_ino), pool)
             segment = Segment(files, status.st_size, status.st_mtime_ns)
-            found.append(LogOnDisk(segment, False, parsed[2] == FileState.CLEANED))
-    found.sort(key=lambda file: (file.segment.base_offset, not file.is_served))
-    return view, tuple(found), [file.segment.files.hold() for file in found]
+            is_unfinished = parsed[2] == FileState.CLEANED
+            yield LogOnDisk(segment, False, is_of_replica, is_unfinished)
