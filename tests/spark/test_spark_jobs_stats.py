@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
+import kafkafs
 from kafkafs.spark import jobs
 from kafkafs.storage.format.records.record_columns import SimpleRecord
 from tests import answers
@@ -43,6 +44,14 @@ def test_by_partition(spark: SparkSession, corpus: Corpus) -> None:
         assert row["lastTimestamp"] == max(times, default=None)
     assert found == {}
     assert report.exit_code == 0
+
+
+def test_as_of_a_time(spark: SparkSession, corpus: Corpus) -> None:
+    report = jobs.stats(spark, str(corpus("kafka43-clean")), [("orders", None)], at="2026-09-03")
+    found = {row["partition"]: (row["records"], row["lastOffset"] + 1) for row in report.rows}
+    with kafkafs.open(corpus("kafka43-clean"), at="2026-09-03") as then:
+        ends = {number: then["orders", number].end_offset for number in range(3)}
+    assert found == {number: (end, end) for number, end in ends.items()}
 
 
 def test_by_hour_and_prefix(spark: SparkSession, tmp_path: Path) -> None:

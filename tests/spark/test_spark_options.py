@@ -253,6 +253,7 @@ def test_times_are_written_as_sparks(text: str, ms: int) -> None:
         ("endingOffsets", "latest"),
         ("endingTimestamp", "5"),
         ("endingOffsetsByTimestamp", '{"a": {"0": 5}}'),
+        ("at", "2026-09-03"),
     ],
 )
 def test_what_a_stream_does_not_have_is_refused(name: str, value: str) -> None:

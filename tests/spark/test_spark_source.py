@@ -224,6 +224,15 @@ def test_a_view_serves_several_queries(spark: SparkSession, corpus: Corpus) -> N
     assert spark.sql("SELECT count(*) FROM several").collect() == [(20_000,)]
 
 
+def test_a_read_as_of_a_time(spark: SparkSession, corpus: Corpus) -> None:
+    path, options = corpus("kafka43-clean"), {"subscribe": "orders", "at": "2026-09-03"}
+    with kafkafs.open(path, at=options["at"]) as then:
+        ends = [then["orders", number].end_offset for number in range(3)]
+    assert load(spark, path, **options).count() == sum(ends)
+    found = kafkafs.spark.scan(spark, path, ["offset"], "partition = 1", **options)
+    assert offsets(found) == list(range(ends[1]))
+
+
 def test_filters_cannot_be_pushed_down(spark: SparkSession, corpus: Corpus) -> None:
     with pytest.raises(PySparkException, match="option pushFilters: filters cannot be pushed down"):
         load(spark, corpus("kafka43-clean"), pushFilters="true")

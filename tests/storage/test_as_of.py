@@ -23,11 +23,13 @@ from kafkafs.storage.log.read.transactions import Isolation
 from kafkafs.storage.log.read.view import View
 from tests.building import (
     BatchFields,
+    MessageFields,
     build_batch,
     build_end_txn_marker,
+    build_messages,
 )
-from tests.logs import PartitionWriter, TopicSettings
-from tests.reading import Plain, find, open_log, plain, read
+from tests.logs import PartitionWriter, TopicSettings, write_partition
+from tests.reading import Plain, find, open_log, plain, read, scan
 
 SETTINGS = TopicSettings(segment_ms=1 << 40, index_interval_bytes=100)
 COMPACT = TopicConfig(cleanup_policy=("compact",))
@@ -194,3 +196,96 @@ def compacted(view: View, at_ms: int) -> tuple[list[Plain], object]:
     names = ("records", "segments", "gone", "markersGone", "bound")
     counts = {name: summary[name] for name in names}
     return [record for part in made.scan() for record in plain(cast(Columns, part))], counts
+
+
+# -- logs that change ---------------------------------------------------------------------------
+
+
+def records(*times: int, base: int = 0) -> bytes:
+    """Returns a batch with a record for each timestamp."""
+    made = [SimpleRecord(time, b"k", b"%d" % time) for time in times]
+    return build_batch(made, BatchFields(base_offset=base))
+
+
+def append(directory: Path, *batches: bytes) -> None:
+    with max(directory.glob("*.log")).open("ab") as file:
+        file.writelines(batches)
+
+
+def test_the_end_stays_where_it_was_found(tmp_path: Path) -> None:
+    """Neither appends, nor a cleaning that discards the later record, move it."""
+    directory = tmp_path / "p-0"
+    first = [records(1, 2), records(9, base=2), records(3, 4, base=3)]
+    write_partition(directory, first, TopicSettings(segment_bytes=200))
+    log = open_log(directory, at_ms=5)
+    before = log.view()
+    assert (before.end_offset, before.extent) == (2, "0 to 1 as of 1970-01-01T00:00:00.005Z")
+    append(directory, records(4, 5, base=5))
+    assert log.view() is before
+    cleaned = tmp_path / "cleaned"
+    cleaned.write_bytes(records(1, 2) + records(3, 4, base=3))
+    for index in directory.glob("*.*index"):
+        index.unlink()
+    for old in directory.glob("*.log"):
+        if old.name != f"{0:020}.log":
+            old.unlink()
+    cleaned.rename(directory / f"{0:020}.log")
+    append(directory, records(4, 5, base=5))
+    after = log.view()
+    assert after is not before
+    assert (after.end_offset, after.size) == (2, len(records(1, 2)))
+    assert [record.timestamp for record in read(after)] == [1, 2]
+
+
+def test_an_end_that_is_yet_to_come(tmp_path: Path) -> None:
+    directory = tmp_path / "p-0"
+    write_partition(directory, [records(1, 2)])
+    log = open_log(directory, at_ms=5)
+    assert (log.view().end_offset, log.view().ended_at_ms) == (2, None)
+    append(directory, records(4, base=2))
+    assert (log.view().end_offset, log.view().ended_at_ms) == (3, None)
+    append(directory, records(5, 6, base=3))
+    view = log.view()
+    assert (view.end_offset, view.ended_at_ms, view.max_timestamp) == (4, 5, 5)
+    append(directory, records(5, base=5))
+    assert log.view() is view
+
+
+def test_a_log_that_was_truncated_below_its_end_gets_another(tmp_path: Path) -> None:
+    directory = tmp_path / "p-0"
+    write_partition(directory, [records(1, 2), records(3, 4, base=2), records(9, base=4)])
+    log = open_log(directory, at_ms=5)
+    before = log.view()
+    assert before.end_offset == 4
+    with (directory / f"{0:020}.log").open("r+b") as file:
+        file.truncate(len(records(1, 2)))
+    append(directory, records(4, 8, base=2), records(9, 9, 9, base=4))
+    after = log.view()
+    assert (after.end_offset, after.cuts) == (3, before.cuts + 1)
+    assert [record.timestamp for record in read(after)] == [1, 2, 4]
+
+
+def test_a_wrapper_is_split(tmp_path: Path) -> None:
+    """Its header has neither the first offset nor the number of its messages."""
+    made = [SimpleRecord(time, b"k", b"v") for time in (1, 3, 7, 2)]
+    wrapper = build_messages(made, MessageFields(base_offset=0, codec=Codec.GZIP))
+    late = build_messages(made[:1], MessageFields(magic=0, base_offset=4))
+    write_partition(tmp_path / "p-0", [wrapper, late])
+    for at_ms, end, largest in ((0, 0, -1), (1, 1, 1), (6, 2, 3), (7, 5, 7)):
+        view = open_log(tmp_path / "p-0", at_ms=at_ms).view()
+        assert (view.end_offset, view.max_timestamp) == (end, largest)
+        assert [record.offset for record in read(view)] == list(range(end))
+
+
+def test_damage_does_not_hide_the_end(tmp_path: Path) -> None:
+    """It is reported only if it lies before the end."""
+    parts = [records(1, 2), records(9, base=2), records(9, base=3)]
+    damaged = bytearray(b"".join(parts))
+    damaged[len(parts[0]) + len(parts[1]) - 1] ^= 1
+    write_partition(tmp_path / "p-0", parts)
+    (tmp_path / "p-0" / f"{0:020}.log").write_bytes(damaged)
+    view = open_log(tmp_path / "p-0", at_ms=5).view()
+    assert view.end_offset == 3
+    found, damage = scan(view)
+    assert [record.timestamp for record in found] == [1, 2]
+    assert [(each.first_offset, each.next_offset) for each in damage] == [(2, -1)]

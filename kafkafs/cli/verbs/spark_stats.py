@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..support.params import ISOLATION_LEVELS, LocalPath
+from ..support.params import ISOLATION_LEVELS, LocalPath, as_of_option
 from ..support.verb import Verb
 from .spark import RunJob, job_options
 
@@ -61,6 +61,7 @@ _BY = ("topic", "partition", "hour", "prefix")
     show_default=True,
     help="Whether to omit or count records of open and aborted transactions.",
 )
+@as_of_option
 @job_options
 def command(
     run: RunJob,
@@ -69,6 +70,7 @@ def command(
     separator: str | None,
     output: str | None,
     isolation: str,
+    at: int | None,
 ) -> int:
     """Count the records in LOG_DIRS, or only in the named topics and partitions: records, bytes of
     keys and values, null values, first and last offset and timestamp (ms since 1970).
@@ -85,6 +87,7 @@ def command(
         separator=(separator or "").encode(),
         output=output,
         isolation=isolation,
+        at=at,
     )
 
 

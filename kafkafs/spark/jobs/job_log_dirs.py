@@ -22,20 +22,24 @@ Config = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class JobLogDirs:
-    """Log directories and the configs of this run. Can be pickled; every worker must see the
-    directories under the same paths."""
+    """Log directories and the configs of this run; as of `at_ms` (ms since 1970), None for now. Can
+    be pickled; every worker must see the directories under the same paths."""
 
     log_dirs: tuple[str, ...]
     configs: tuple[Config, ...] = ()
+    at_ms: int | None = None
 
     @classmethod
     def of(
-        cls, log_dirs: str | Sequence[str], configs: Mapping[str, str] | None = None
+        cls,
+        log_dirs: str | Sequence[str],
+        configs: Mapping[str, str] | None = None,
+        at_ms: int | None = None,
     ) -> JobLogDirs:
         """Accepts paths as on a command line: comma-separated, with wildcards, relative."""
         listed = log_dirs.split(",") if isinstance(log_dirs, str) else log_dirs
         paths = find_log_dirs([local_path(os.fspath(path)) for path in listed])
-        return cls(tuple(paths), tuple(sorted((configs or {}).items())))
+        return cls(tuple(paths), tuple(sorted((configs or {}).items())), at_ms)
 
     def engine(self) -> Engine:
         """Returns the directories opened for reading; tasks in the same process share the engine.
@@ -54,4 +58,4 @@ class JobLogDirs:
 
 @lru_cache(maxsize=4)
 def _engine(dirs: JobLogDirs) -> Engine:
-    return Engine(dirs.log_dirs, dict(dirs.configs))
+    return Engine(dirs.log_dirs, dict(dirs.configs), dirs.at_ms)

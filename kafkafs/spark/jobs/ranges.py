@@ -25,4 +25,6 @@ def options_for(dirs: JobLogDirs, topics: Sequence[Selected], isolation: str) ->
         given["assign"] = json.dumps(assigned)
     else:
         given["subscribePattern"] = "(?!)"  # matches nothing
+    if dirs.at_ms is not None:
+        given["at"] = str(dirs.at_ms)
     return ReadOptions.parse({**given, **dict(dirs.configs)})

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -26,6 +27,7 @@ from kafkafs.storage import (
     StorageError,
     WritableDirFd,
     local_path,
+    milliseconds,
     to_record_batch,
 )
 
@@ -85,19 +87,22 @@ def stats(
     separator: bytes = b"",
     output: str | None = None,
     isolation: str = DEFAULT_ISOLATION,
+    at: int | str | date | None = None,
     configs: Mapping[str, str] | None = None,
     on_progress: OnProgress = silent,
 ) -> Report:
     """Counts the records of `log_dirs`, or of the selected `topics` (and partitions); without a
-    selection, Kafka's internal topics are omitted. With `output`, the rows are also written to a
-    Parquet file.
+    selection, Kafka's internal topics are omitted. With `at`, a time as in `kafkafs.open`, they are
+    counted as of then. With `output`, the rows are also written to a Parquet file.
 
     Timestamps are ms since 1970, and `hour` is the start of the hour in ms; null for records
     without a timestamp. Damage is `wrong` in the report, and the records after it are counted.
     """
     target = None if output is None else os.path.abspath(local_path(output))
-    dirs = JobLogDirs.of(log_dirs, configs)
-    reading = Reading(dirs.log_dirs, dict(dirs.configs), Isolation(isolation), True, True)
+    dirs = JobLogDirs.of(log_dirs, configs, None if at is None else milliseconds(at))
+    reading = Reading(
+        dirs.log_dirs, dict(dirs.configs), Isolation(isolation), True, True, dirs.at_ms
+    )
     grouping = Grouping(tuple(b for b in BY if b in by), prefix_bytes, separator)
     ranges = plan(dirs.log_dirs, options_for(dirs, topics, isolation))
     parts = spread(spark, ranges, lambda each: each.size).flatMap(
