@@ -85,7 +85,7 @@ set +o pipefail # diff exits with 1 because there are differences
 run "diff <(cat mnt/orders/0/records.jsonl) <(cat mnt/orders/0/compacted/records.jsonl) | grep -c '^<'"
 set -o pipefail
 run "jq -c '.records, .gone, .bound' mnt/orders/0/compacted/summary.json"
-run 'kafkafs why --at 2026-09-10 broker compacted/0 | tail -n+3 | cut -c1-14,92-'
+run 'kafkafs why --at 2026-11-22 broker compacted/0 | tail -n+3 | cut -c1-14,92-'
 
 title 'How a record is found: index entries and batches, step by step'
 run 'kafkafs explain broker,textbook textbook/0/offset/600'
