@@ -250,7 +250,14 @@ class Partition(_ForReading):
         Reads all files. A damaged one ends the iteration with CorruptError, unless there is
         `on_damage`: it is called, and the rest is searched.
         """
-        from kafkafs.storage import CorruptError, History, PartitionFailed, Selection, history
+        from kafkafs.storage import (
+            CorruptError,
+            History,
+            PartitionFailed,
+            Selection,
+            fresh,
+            history,
+        )
 
         selection = Selection(((self.topic, self.partition),))
         sought = key.encode() if isinstance(key, str) else key
@@ -260,7 +267,7 @@ class Partition(_ForReading):
             elif isinstance(row.cause, CorruptError) and on_damage is not None:
                 on_damage(row.cause)
             elif row.cause is not None:
-                raise row.cause
+                raise fresh(row.cause)
 
     def offset_for_time(self, time: Time, *, isolation: str = READ_COMMITTED) -> int | None:
         """Returns the offset of the first record whose timestamp is at or after `time`, None if

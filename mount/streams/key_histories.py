@@ -80,7 +80,7 @@ class KeyHistories:
                 del self._known[known]
 
     def _search(self, partition: MountedPartition, key: bytes) -> KeyLines:
-        from kafkafs.storage import History, PartitionFailed, Selection, history
+        from kafkafs.storage import History, PartitionFailed, Selection, fresh, history
 
         selection = Selection(((partition.topic, partition.number),))
         pieces: list[StreamPiece | CorruptError] = []
@@ -92,7 +92,7 @@ class KeyHistories:
             elif isinstance(row.cause, CorruptError):
                 pieces.append(row.cause)
             elif row.cause is not None:
-                raise row.cause
+                raise fresh(row.cause)
         return KeyLines(pieces, last)
 
     def _forget_oldest(self) -> None:

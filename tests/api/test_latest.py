@@ -1,4 +1,4 @@
-"""Tests of `Partition.latest`, the last record of a key."""
+"""Tests of `Partition.latest` and `history`: the last record of a key, and all its versions."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import kafkafs
+from kafkafs.storage.errors import CorruptError
 from tests import answers
 
 Corpus = Callable[[str], Path]
@@ -46,3 +47,26 @@ def test_the_memory_is_set_by_its_name(corpus: Corpus) -> None:
     settings = {"kafkafs.key.cache.bytes": "1048576"}
     with kafkafs.open(corpus("kafka43-clean"), configs=settings) as directory:
         assert directory["orders", 0].latest(b"none") is None
+
+
+def test_all_versions(writable_corpus: Corpus) -> None:
+    root = writable_corpus("kafka43-clean")
+    log = root / "compacted-0" / "00000000000000002780.log.deleted"
+    with kafkafs.open(root, at="2026-09-03T02:00") as then:
+        offsets = [each.record.offset for each in then["compacted", 0].history("key-29")]
+        assert offsets == [1689, 2654, 2871]
+    with kafkafs.open(root) as directory:
+        partition = directory["compacted", 0]
+        versions = list(partition.history("key-29"))
+        assert [each.record.offset for each in versions][::2] == [1689, 2871, 3041, 4764]
+        assert [each.is_served for each in versions] == [False] * 5 + [True] * 2
+        latest = partition.latest(b"key-29")
+        assert latest is not None
+        assert versions[-1].record.value == latest.value
+        log.write_bytes(b"x" * 100 + log.read_bytes()[100:])
+        damaged: list[CorruptError] = []
+        rest = list(partition.history(b"key-29", on_damage=damaged.append))
+        assert len(rest) >= 4
+        assert [each.file for each in damaged] == [str(log)]
+        with pytest.raises(CorruptError, match="position 0"):
+            list(partition.history("key-29"))

@@ -53,6 +53,7 @@ ENDINGS: Final[dict[type[errors.StorageError], tuple[type[Failure], str]]] = {
     errors.ConfigsNotRemoved: (Failure, ""),
     errors.ConfigError: (WrongUsage, ""),
     errors.UnknownTopic: (Failure, "`kafkafs topic list` lists the existing topics"),
+    errors.CreatedLater: (Failure, ""),
     errors.UnknownPartition: (Failure, ""),
     errors.NoClusterMetadata: (Failure, ""),
     errors.MetadataUnavailable: (Failure, ""),
