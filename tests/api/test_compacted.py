@@ -21,9 +21,11 @@ CLEANED = datetime.fromtimestamp(1795248995.048, UTC)
 @pytest.mark.parametrize("topic", ["cmp-lag", "cmp-delete", "cmp-txn", "cmp-zstd"])
 @pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
 def test_as_a_broker_left_them(corpus: Corpus, topic: str, isolation: str) -> None:
-    before = kafkafs.open(corpus("compact-before"))[topic, 0]
-    after = kafkafs.open(corpus("compact-after"))[topic, 0]
-    found = before.compacted(at=CLEANED)
+    """The last records of cmp-delete have a later timestamp."""
+    before = kafkafs.open(corpus("compact-before"), at=CLEANED)[topic, 0]
+    after = kafkafs.open(corpus("compact-after"), at=CLEANED)[topic, 0]
+    found = kafkafs.open(corpus("compact-before"))[topic, 0].compacted(at=CLEANED)
+    assert before.compacted().summary == found.summary
     expected = after.scan(isolation=isolation).read_all()
     assert found.scan(isolation=isolation).read_all() == expected
     assert (
