@@ -127,7 +127,7 @@ class _Search:
         log = engine.log(*key)
         copies = (copy.directory for copy in engine.copies_of(*key))
         replicas = [each for each in copies if each.path != log.directory.path]
-        self._disk = PartitionOnDisk(log, replicas)
+        self._disk = PartitionOnDisk(log, replicas, engine.at_ms)
         self._damage: list[PartitionFailed] = []
 
     def versions(self) -> Iterator[KeyVersion | PartitionFailed]:

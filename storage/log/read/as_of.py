@@ -56,7 +56,7 @@ class LogEnd:
         the log has no later record. The same object is returned while nothing changed before the
         end."""
         if self.offset is None:
-            self.offset = self._first_later(view)
+            self.offset = first_later(view, self.at_ms)
         if self.offset is None:
             return None
         below = view.segments.floor_index(self.offset - 1)
@@ -88,21 +88,6 @@ class LogEnd:
         if segment.size < last.next_position:
             return False
         return lookup.header_at(segment.files.log(), last.position) == last
-
-    def _first_later(self, view: View) -> int | None:
-        later = self.at_ms + 1
-        limit = view.context.limits.max_batch_bytes
-        whole = replace(view, start_offset=0, end_offset=MAX_OFFSET)
-        for _, segment in whole.segments_reaching(later, Isolation.READ_UNCOMMITTED):
-            for header in lookup.find_batches_since(segment, later, limit):
-                if isinstance(header, Fault):
-                    continue
-                if not header.record_count:
-                    return header.base_offset
-                columns = _columns(view, segment, header)
-                if columns is not None and (is_later := columns.timestamps >= later).any():
-                    return int(columns.offsets[is_later.argmax()])
-        return None
 
     def _segments(self, view: View, kept: Sequence[Segment]) -> Segments:
         last = self._ended_segment(view, kept[-1])
@@ -141,6 +126,24 @@ class LogEnd:
         end = SegmentEnd(self.offset, largest, is_split)
         mtime_ns = min(segment.mtime_ns, self.at_ms * _NS_PER_MS)
         return replace(segment, size=size, mtime_ns=mtime_ns, next_base=-1, end=end)
+
+
+def first_later(view: View, at_ms: int) -> int | None:
+    """Returns the offset of the first record in the segments of a view that is later than `at_ms`
+    (ms since 1970), None if there is none."""
+    later = at_ms + 1
+    limit = view.context.limits.max_batch_bytes
+    whole = replace(view, start_offset=0, end_offset=MAX_OFFSET)
+    for _, segment in whole.segments_reaching(later, Isolation.READ_UNCOMMITTED):
+        for header in lookup.find_batches_since(segment, later, limit):
+            if isinstance(header, Fault):
+                continue
+            if not header.record_count:
+                return header.base_offset
+            columns = _columns(view, segment, header)
+            if columns is not None and (is_later := columns.timestamps >= later).any():
+                return int(columns.offsets[is_later.argmax()])
+    return None
 
 
 def _columns(view: View, segment: Segment, header: BatchHeader) -> Columns | None:

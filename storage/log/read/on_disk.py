@@ -21,6 +21,7 @@ from ...format.records.columns import Columns, Damage
 from ...io.disk import DirFd
 from ...io.retry import retry_if_gone
 from ...segment.segment import FilePool, HeldFile, Segment, SegmentFiles
+from .as_of import first_later
 from .log import Log
 from .markers import Marker
 from .segments import Segments
@@ -72,15 +73,17 @@ class PartitionOnDisk:
     they can be read even if they are removed meanwhile.
 
     `end_offset`: records from there on do not count; MAX_OFFSET, or the end of the log if `log`
-    shows an earlier time.
+    shows an earlier time. Of a leftover, those from its own first later record on do not count.
     """
 
-    def __init__(self, log: Log, replicas: Sequence[DirFd] = ()) -> None:
-        """`replicas`: the directories of replicas that are not served. Raises UnknownPartition if
-        the log's directory no longer exists."""
+    def __init__(self, log: Log, replicas: Sequence[DirFd] = (), at_ms: int | None = None) -> None:
+        """`replicas`: the directories of replicas that are not served. `at_ms`: the time that `log`
+        shows, in ms since 1970, None for now. Raises UnknownPartition if the log's directory no
+        longer exists."""
         self.view, files, self._held = retry_if_gone(lambda: _held_files(log, replicas))
         is_ended = self.view.ended_at_ms is not None
         self.end_offset = self.view.end_offset if is_ended else MAX_OFFSET
+        self._at_ms = at_ms
         self.files = tuple(each for each in files if each.segment.base_offset < self.end_offset)
 
     def scan(self, file: LogOnDisk) -> Iterator[Columns | Damage]:
@@ -93,6 +96,10 @@ class PartitionOnDisk:
             end_offset=self.end_offset,
             tail=None,
         )
+        if self._at_ms is not None and not file.is_served:
+            later = first_later(view, self._at_ms)
+            end = self.end_offset if later is None else min(later, self.end_offset)
+            view = replace(view, end_offset=end)
         ahead = file.segment.size > _AHEAD_BYTES
         for part in view.scan(isolation=Isolation.READ_UNCOMMITTED, ahead=ahead):
             is_end = isinstance(part, Damage) and part.next_offset < 0
