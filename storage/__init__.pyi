@@ -293,6 +293,7 @@ from .operations.salvage import is_useless as is_useless
 from .operations.salvage import salvage_segment as salvage_segment
 from .operations.salvage import salvaged_partition as salvaged_partition
 from .operations.salvage import segments_to_salvage as segments_to_salvage
+from .operations.small_ranges import SmallRanges as SmallRanges
 from .operations.survey import ReferencedViews as ReferencedViews
 from .operations.survey import Survey as Survey
 from .operations.survey import ViewReference as ViewReference

@@ -169,6 +169,24 @@ class ReferencedViews:
                 raise SegmentGone(directory.path)  # it was deleted and created again meanwhile
             yield part
 
+    @property
+    def max_batch_bytes(self) -> int:
+        """The limit of the configs."""
+        return self._context.limits.max_batch_bytes
+
+    def open_single(self, reference: ViewReference) -> OpenFile | None:
+        """Opens the only file of a view; None if it is not as it was."""
+        (file,) = reference.files
+        try:
+            log_dir, held_log_dir = self._log_dir(reference.log_dir)
+            held = log_dir.child(reference.directory).hold(held_log_dir)
+            if read_topic_id(held) != reference.topic_id:
+                return None
+            opened = held.open(segment_file(file.base_offset, FileKind.LOG, file.state))
+        except (SegmentGone, LogDirError, CorruptError):
+            return None
+        return opened if _is_same(file, opened.stat(), reference.next_base < 0) else None
+
     def _log_dir(self, path: str) -> tuple[DirFd, OpenDirFd]:
         """Returns a log directory, which is held open for other references to it."""
         found = self._log_dirs.get(path)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import signal
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -13,6 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kafkafs.spark.options import OptionError, ReadOptions
+from kafkafs.spark.read import forks, planning
 from kafkafs.spark.read.conditions import Conditions, conditions_of
 from kafkafs.spark.read.planning import (
     INTERNAL_TOPICS,
@@ -137,6 +140,32 @@ def test_planning_reads_no_records(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     ranges = planned(tmp_path, maxBytesPerPartition="20000")
     assert len(ranges) > 5
     assert sum(size for path, size in read if path.endswith(".log")) < 20_000
+
+
+def test_processes_share_the_planning(corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planning, "_SHARED_PARTITIONS", 3)
+    monkeypatch.setattr(forks, "_processors", lambda: 3)
+    options = ReadOptions.parse({"path": str(corpus("kafka43-clean"))})
+    expected = plan(options.paths, options)
+    assert len(expected) > 9
+    assert plan(options.paths, options, may_fork=True) == expected
+    times = {"startingTimestamp": "9999999999999", "startingOffsetsByTimestampStrategy": "error"}
+    options = ReadOptions.parse({"path": str(corpus("kafka43-clean")), **times})
+    with pytest.raises(OptionError, match="has no record at 9999999999999 or later"):
+        plan(options.paths, options, may_fork=True)
+
+
+def test_a_process_that_fails_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forks, "_processors", lambda: 3)
+    parent = os.getpid()
+
+    def doubled(numbers: Sequence[int]) -> list[int]:
+        if os.getpid() != parent and 7 in numbers:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return [2 * each for each in numbers]
+
+    assert forks.share(doubled, range(10), 2) == [*range(0, 20, 2)]
+    assert forks.share(doubled, [], 2) == []
 
 
 # -- which task ------------------------------------------------------------------------------------

@@ -17,10 +17,11 @@ from kafkafs.spark.options import ReadOptions
 from kafkafs.spark.read.planning import DataLoss, OffsetRange, find_log_dirs, plan
 from kafkafs.spark.read.reading import LOSSES, Reading
 from kafkafs.storage.errors import CorruptError, LogDirError
+from kafkafs.storage.format.layout import Codec
 from kafkafs.storage.format.records.record_columns import SimpleRecord
 from kafkafs.storage.io.disk import OpenFile
 from tests import answers
-from tests.building import BatchFields, build_batch
+from tests.building import BatchFields, build_batch, frame_batch
 from tests.logs import TopicSettings, walk, write_log_dir, write_partition
 from tests.spark.expected import rows_of_kafka
 
@@ -299,6 +300,38 @@ def test_files_that_were_truncated_are_not_read_as_planned(log: Path) -> None:
     os.truncate(last, batch.position)
     with pytest.raises(DataLoss, match=f"the log ends at {batch.base_offset} now"):
         read_offsets(read, piece)
+
+
+def test_small_ranges_are_read_together_as_alone(tmp_path: Path) -> None:
+    """Some can only be read alone: a transaction, damage, malformed records with a right CRC."""
+    ok = [SimpleRecord(1000 + i, b"k%d" % i, b"v" * i, [("h", b"x")]) for i in range(9)]
+    fields = [
+        BatchFields(),
+        BatchFields(codec=Codec.ZSTD),
+        BatchFields(producer_id=1, producer_epoch=0, base_sequence=0, is_transactional=True),
+        BatchFields(codec=Codec.LZ4),
+    ]
+    for number in range(20):
+        write_partition(tmp_path / f"t-{number}", [build_batch(ok, fields[number % 4])])
+    write_log_dir(tmp_path, {("t", number): 9 for number in range(20)})
+    read = Read(tmp_path, {"mode": "PERMISSIVE", "failOnDataLoss": "false"})
+    ranges = read.plan()
+    assert len(ranges) == 20
+
+    def numbers() -> list[int]:
+        alone = [b for each in ranges for b in read.reading.records([each], SCHEMA)]
+        together = pa.Table.from_batches(read.reading.records(ranges, SCHEMA), SCHEMA)
+        assert together == pa.Table.from_batches(alone, SCHEMA)
+        return sorted(set(together["partition"].to_pylist()))
+
+    assert numbers() == list(range(20))
+    for number, is_right in ((4, False), (16, True)):
+        path = tmp_path / f"t-{number}" / f"{0:020}.log"
+        data, status = bytearray(path.read_bytes()), path.stat()
+        data[61] = 0xFF  # the length of the first record
+        path.write_bytes(frame_batch(0, 0, bytes(data[21:])) if is_right else data)
+        os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert numbers() == [number for number in range(20) if number not in (4, 16)]
 
 
 def test_damage_after_planning_is_found(log: Path) -> None:

@@ -36,6 +36,7 @@ from kafkafs.storage import (
 
 from ..options import EARLIEST, LATEST, OffsetRangeLimit, OptionError, ReadOptions
 from .conditions import ANYTHING, Conditions
+from .forks import share
 
 LOGGER: Final = logging.getLogger("kafkafs.spark")
 
@@ -50,6 +51,9 @@ _LEAST_TASK_BYTES: Final = 4 << 20
 _USUAL_TASKS: Final = 32
 # Opening a range costs as much as reading this many bytes.
 _OPEN_BYTES: Final = 64 << 10
+
+# Sharing the work with another process costs as much as planning some hundred partitions.
+_SHARED_PARTITIONS: Final = 1000
 
 # Planning visits all segments once, in order: keeping their indexes open would gain nothing, and
 # those of a terabyte map half a gigabyte.
@@ -117,10 +121,14 @@ def refuse_within_log_dir(place: str, log_dirs: Iterable[str]) -> None:
 
 
 def plan(
-    log_dirs: Sequence[str], options: ReadOptions, conditions: Conditions = ANYTHING
+    log_dirs: Sequence[str],
+    options: ReadOptions,
+    conditions: Conditions = ANYTHING,
+    *,
+    may_fork: bool = False,
 ) -> list[OffsetRange]:
     """Returns ranges that together contain every requested record once that meets the conditions,
-    in order of topic, partition and offset.
+    in order of topic, partition and offset. `may_fork`: plans many partitions in several processes.
 
     Raises OptionError for a missing topic or partition, DataLoss for missing offsets, LogDirError
     or ConfigError.
@@ -132,13 +140,15 @@ def plan(
         for limit in (options.starting, options.ending):
             check_named(limit, selected)
         survey = Survey(engine)
-        spans = (
-            span
-            for key in selected
-            if conditions.selects(key)
-            for span in _spans(survey, key, options, conditions)
-        )
-        return _ranges(spans, options)
+
+        def ranges_of(keys: Sequence[TopicPartition]) -> list[OffsetRange]:
+            spans = (span for key in keys for span in _spans(survey, key, options, conditions))
+            return _ranges(spans, options)
+
+        keys = [key for key in selected if conditions.selects(key)]
+        # minPartitions makes the size of each range depend on all partitions.
+        is_shared = may_fork and not options.min_partitions
+        return share(ranges_of, keys, _SHARED_PARTITIONS) if is_shared else ranges_of(keys)
     finally:
         engine.close()
 

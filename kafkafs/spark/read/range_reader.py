@@ -61,5 +61,6 @@ class KafkafsReader(RangeReader, DataSourceReader):
         self._conditions = conditions
 
     def partitions(self) -> list[InputPartition]:
-        ranges = plan(self._reading.log_dirs, self._options, self._conditions)
+        # Spark calls this in a process of its own, which has no other threads.
+        ranges = plan(self._reading.log_dirs, self._options, self._conditions, may_fork=True)
         return [KafkafsInputPartition(each) for each in grouped(ranges, self._options)]

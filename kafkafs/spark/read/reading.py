@@ -28,6 +28,7 @@ from kafkafs.storage import (
     JoinedColumns,
     ReferencedViews,
     SegmentGone,
+    SmallRanges,
     StorageError,
     UnknownPartition,
     UnknownTopic,
@@ -65,6 +66,9 @@ _ATTEMPTS: Final = 8
 _MOST_LOSSES: Final = 1000
 _READ_AGAIN: Final = "Read the new topic, or set the option failOnDataLoss to false to leave it out"
 
+# Columns, the ranges that their rows are of, and the number of each range's rows.
+_Joined = tuple[Columns, list[OffsetRange], list[int]]
+
 
 @dataclass(frozen=True, slots=True)
 class Reading:
@@ -84,20 +88,43 @@ class Reading:
         Raises CorruptError for damage, unless it is skipped, and DataLoss, unless that is skipped.
         """
         tiny = _TinyColumns(schema)
-        for offset_range in ranges:
-            for columns in self._columns(offset_range):
-                is_tiny = len(columns.data) <= _TINY_BYTES
-                if tiny.nbytes and (not is_tiny or tiny.nbytes >= _JOINED_BYTES):
-                    yield tiny.pop()
-                if is_tiny:
-                    tiny.add(columns, offset_range)
-                    continue
-                for rows in _pieces(columns):
-                    topic, partition = offset_range.topic, offset_range.partition
-                    made = to_record_batch(rows, topic, partition, schema.names)
-                    yield _in_schema(made, schema)
+        for columns, origins, rows in self._joined(ranges):
+            is_tiny = len(origins) > 1 or len(columns.data) <= _TINY_BYTES
+            if tiny.nbytes and (not is_tiny or tiny.nbytes >= _JOINED_BYTES):
+                yield tiny.pop()
+            if is_tiny:
+                tiny.add(columns, origins, rows)
+                continue
+            for piece in _pieces(columns):
+                topic, partition = origins[0].topic, origins[0].partition
+                made = to_record_batch(piece, topic, partition, schema.names)
+                yield _in_schema(made, schema)
         if tiny.nbytes:
             yield tiny.pop()
+
+    def _joined(self, ranges: Iterable[OffsetRange]) -> Iterator[_Joined]:
+        """Yields the columns in ranges, small ranges together, without the damage."""
+        small, waiting = SmallRanges(self._views()), list[OffsetRange]()
+        for each in ranges:
+            if each.view is not None and small.add(each.view, each.start, each.end):
+                waiting.append(each)
+                if not small.is_full:
+                    continue
+                yield from self._small(small, waiting)
+            else:
+                yield from self._small(small, waiting)
+                yield from ((columns, [each], [len(columns)]) for columns in self._columns(each))
+            waiting = []
+        yield from self._small(small, waiting)
+
+    def _small(self, small: SmallRanges, ranges: list[OffsetRange]) -> Iterator[_Joined]:
+        """Yields the columns in the ranges that were added to `small`."""
+        taken = small.take() if ranges else None
+        if taken is not None:
+            yield taken[0], ranges, taken[1]
+            return
+        for each in ranges:
+            yield from ((columns, [each], [len(columns)]) for columns in self._columns(each))
 
     def _columns(self, offset_range: OffsetRange) -> Iterator[Columns]:
         """Yields the columns in a range, as `parts`, without the damage."""
@@ -149,8 +176,7 @@ class Reading:
         reference, start, end = offset_range.view, offset_range.start, offset_range.end
         if reference is None:
             raise SegmentGone(str(offset_range))
-        views = _views(tuple(sorted(self.configs.items())))
-        yield from views.scan(reference, start, end, self.isolation)
+        yield from self._views().scan(reference, start, end, self.isolation)
 
     def _of_log(self, offset_range: OffsetRange, reached: int) -> Iterator[Columns | Damage]:
         """Yields the parts of a range from the offset `reached` on, from the log as it is now."""
@@ -203,6 +229,9 @@ class Reading:
     def _engine(self) -> Engine:
         return _engine(self.log_dirs, tuple(sorted(self.configs.items())), self.at_ms)
 
+    def _views(self) -> ReferencedViews:
+        return _views(tuple(sorted(self.configs.items())))
+
     def _report_gone(self, offset_range: OffsetRange, view: View, reached: int) -> None:
         """Reports data loss for offsets of the range that the log no longer has."""
         if view.start_offset > reached:
@@ -241,10 +270,11 @@ class _TinyColumns:
     def nbytes(self) -> int:
         return self._columns.nbytes
 
-    def add(self, columns: Columns, offset_range: OffsetRange) -> None:
+    def add(self, columns: Columns, ranges: Sequence[OffsetRange], rows: Sequence[int]) -> None:
+        """Adds columns with so many rows of each range."""
         self._columns.add(columns)
-        self._ranges.append(offset_range)
-        self._rows.append(len(columns))
+        self._ranges += ranges
+        self._rows += rows
 
     def pop(self) -> pa.RecordBatch:
         """Returns the record batch, and removes the columns."""
