@@ -119,6 +119,12 @@ class LogDirs:
         between = self._selector.problems(joined.partitions)
         return [*self._failed, *others, *dict.fromkeys(between), *each]
 
+    @property
+    def unserved(self) -> list[str]:
+        """The replicas that are known to have, or may have, what the served ones lack; one line
+        each. They are among the `problems`."""
+        return list(self._selector.unserved(self._refreshed().partitions))
+
     def _refreshed(self) -> _Joined:
         listings = self._list()
         joined = self._joined

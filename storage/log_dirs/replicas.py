@@ -119,11 +119,13 @@ class _Life:
 @dataclass(frozen=True, slots=True)
 class _Selected:
     """The result of an election between `copies`, whose files of leader epochs had these `stamps`.
-    `problems`: the replicas that differ, one line each."""
+    `unserved`: the replicas that may have what the served one lacks, one line each; `problems`: the
+    others that differ."""
 
     copies: tuple[PartitionDir, ...]
     stamps: tuple[tuple[int, int], ...]
     served: PartitionDir
+    unserved: tuple[str, ...]
     problems: tuple[str, ...]
     checked_at: float
 
@@ -154,7 +156,17 @@ class ReplicaSelector:
             if key in refused and key in partitions:
                 yield str(refused[key])
             elif key in selected and selected[key].copies == partitions.copies(key):
+                yield from selected[key].unserved
                 yield from selected[key].problems
+
+    def unserved(self, partitions: Partitions) -> Iterator[str]:
+        """Yields the replicas that are known to have, or may have, what the served ones lack; one
+        line each. They are among the `problems`."""
+        with self._lock:
+            selected = sorted(self._selected.items())
+        for key, found in selected:
+            if found.copies == partitions.copies(key):
+                yield from found.unserved
 
     def select(
         self, key: TopicPartition, copies: tuple[PartitionDir, ...], topic: _Topic
@@ -185,15 +197,27 @@ class ReplicaSelector:
         preferred = [copy for copy in candidates if copy.log_dir is self._preferred]
         if preferred or len(candidates) == 1:
             served = (preferred or candidates)[0]
-            problems = [
+            problems = tuple(
                 f"{printable(copy.path)}: not served, because {printable(served.path)} is preferred"
                 for copy in copies
                 if copy is not served
-            ]
-        else:
-            _refuse_same_broker(candidates)
-            served, problems = self._elect(key, candidates)
-        return _Selected(copies, stamps, served, tuple(problems), monotonic())
+            )
+            return _Selected(copies, stamps, served, (), problems, monotonic())
+        _refuse_same_broker(candidates)
+        readable, ends, unserved = self._ends(key, candidates)
+        if not readable:
+            raise LogDirError(candidates[0].path, f"no replica can be read; {unserved[0]}")
+        leader = elect(ends)
+        served, problems = readable[leader], ()
+        for found, end in zip(readable, ends, strict=True):
+            common = min(
+                truncation_offset(ends[leader].epochs, end.epochs), ends[leader].end_offset
+            )
+            if end.end_offset > common:
+                unserved.append(_ahead(found, end, served, ends[leader]))
+            elif end.end_offset < ends[leader].end_offset:
+                problems += (_behind(found, end, served, ends[leader]),)
+        return _Selected(copies, stamps, served, tuple(unserved), problems, monotonic())
 
     def _of_one_life(
         self, copies: tuple[PartitionDir, ...], topic: _Topic
@@ -232,27 +256,21 @@ class ReplicaSelector:
             return ""
         return f" (the cluster's metadata has {printable(topic_id)})" if topic_id else ""
 
-    def _elect(
+    def _ends(
         self, key: TopicPartition, candidates: Sequence[PartitionDir]
-    ) -> tuple[PartitionDir, list[str]]:
-        """Returns the most up-to-date replica, and what is wrong with the others."""
-        problems = []
-        readable, ends = [], []
+    ) -> tuple[list[PartitionDir], list[ReplicaEnd], list[str]]:
+        """Returns the replicas that can be read, with what an election compares, and why the others
+        cannot."""
+        readable, ends, failed = [], [], []
         for found in candidates:
             try:
                 end = ReplicaEnd(read_leader_epochs(found.directory), self._end_offset(key, found))
             except (StorageError, OSError) as error:
-                problems.append(f"{printable(found.path)}: replica not readable: {error}")
+                failed.append(f"{printable(found.path)}: replica not readable: {error}")
                 continue
             readable.append(found)
             ends.append(end)
-        if not readable:
-            raise LogDirError(candidates[0].path, f"no replica can be read; {problems[0]}")
-        leader = elect(ends)
-        served = readable[leader]
-        for found, end in zip(readable, ends, strict=True):
-            problems += _difference(found, end, served, ends[leader])
-        return served, problems
+        return readable, ends, failed
 
     def _end_offset(self, key: TopicPartition, found: PartitionDir) -> int:
         """Returns a replica's log end offset."""
@@ -292,20 +310,22 @@ def _refuse_same_broker(candidates: Sequence[PartitionDir]) -> None:
             raise LogDirError(found.path, why)
 
 
-def _difference(
-    found: PartitionDir, end: ReplicaEnd, served: PartitionDir, leader: ReplicaEnd
-) -> Iterator[str]:
-    """Yields how a replica differs from the one that is served, unless they are equal."""
+def _ahead(found: PartitionDir, end: ReplicaEnd, served: PartitionDir, leader: ReplicaEnd) -> str:
+    """Describes a replica with offsets that the served one lacks, or with others instead."""
     path, other = printable(found.path), printable(served.path)
     offset = truncation_offset(leader.epochs, end.epochs)
     if offset < end.end_offset:
         epochs = f"its latest leader epoch is {end.epochs.latest}, not {leader.epochs.latest}"
         left = f"its {end.end_offset - offset} offsets from there on are not served"
-        yield f"{path}: diverges from {other} at offset {offset}: {epochs}; {left}"
-    elif end.end_offset < leader.end_offset:
-        behind = leader.end_offset - end.end_offset
-        yield f"{path}: ends at offset {end.end_offset}, {behind} before {other}, which is served"
-    elif end.end_offset > leader.end_offset:  # one of them has no leader epochs
-        ahead = end.end_offset - leader.end_offset
-        why = f"which is served for its leader epoch {leader.epochs.latest}"
-        yield f"{path}: ends at offset {end.end_offset}, {ahead} after {other}, {why}"
+        return f"{path}: diverges from {other} at offset {offset}: {epochs}; {left}"
+    # one of them has no leader epochs
+    ahead = end.end_offset - leader.end_offset
+    why = f"which is served for its leader epoch {leader.epochs.latest}"
+    return f"{path}: ends at offset {end.end_offset}, {ahead} after {other}, {why}"
+
+
+def _behind(found: PartitionDir, end: ReplicaEnd, served: PartitionDir, leader: ReplicaEnd) -> str:
+    """Describes a replica that only lacks offsets."""
+    path, other = printable(found.path), printable(served.path)
+    behind = leader.end_offset - end.end_offset
+    return f"{path}: ends at offset {end.end_offset}, {behind} before {other}, which is served"

@@ -31,7 +31,15 @@ def test_topics(kafkafs: Kafkafs, clean: Path) -> None:
 
 def test_names_with_a_dot_in_front_are_hidden(kafkafs: Kafkafs, clean: Path) -> None:
     assert ".kafkafs" in lines_of(kafkafs("ls", "-a", clean))
-    about = ["status.json", "config.properties", "metrics", "log"]
+    about = [
+        "status.json",
+        "config.properties",
+        "metrics",
+        "groups",
+        "cluster",
+        "report.html",
+        "log",
+    ]
     assert lines_of(kafkafs("ls", clean, ".kafkafs")) == about
     assert lines_of(kafkafs("ls", "-d", clean, ".kafkafs")) == [".kafkafs"]
 
@@ -111,6 +119,19 @@ def test_brokers_that_contradict_each_other(kafkafs: Kafkafs, corpus: Corpus) ->
     assert f", but {brokers[0]}/reborn-0 has " in line
     config = f"kafkafs.prefer.dir={brokers[1]}"
     assert len(lines_of(kafkafs("ls", "-c", config, both, "reborn/0/offset"))) == 52
+
+
+def test_a_replica_that_diverges_is_reported(kafkafs: Kafkafs, corpus: Corpus) -> None:
+    brokers = [f"{corpus('cluster43')}/{node}" for node in (1, 2, 3)]
+    for command in (
+        ("ls", ",".join(brokers), "split/0/offset"),
+        ("topic", "list", ",".join(brokers)),
+    ):
+        result = kafkafs(*command)
+        [line] = [line for line in result.stderr.splitlines() if "reborn" not in line]
+        assert line.startswith(f"kafkafs: {brokers[1]}/split-0: diverges from {brokers[2]}/split-0")
+    assert kafkafs("ls", ",".join(brokers), "split/0/offset").exit_code == 0
+    assert kafkafs("ls", ",".join(brokers), "orders/0/offset").stderr == ""
 
 
 def test_what_is_not_there_is_told_and_the_rest_is_listed(kafkafs: Kafkafs, clean: Path) -> None:

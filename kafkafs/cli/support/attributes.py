@@ -6,6 +6,7 @@ import stat as modes
 from typing import Any, Final
 
 from kafkafs.mount.node import Link, MeasuredFile, Node
+from kafkafs.mount.nodes.report import ReportPage
 from kafkafs.mount.nodes.stream import FollowFile
 from kafkafs.storage import bytes_as_json
 
@@ -16,7 +17,7 @@ _SIZE_SECONDS: Final = 1.0
 def known_size(node: Node) -> int | None:
     """Returns the size of a file, None if it is endless or its size would take long to compute."""
     file = node.fixed()
-    if isinstance(file, FollowFile):
+    if isinstance(file, FollowFile | ReportPage):
         return None
     if not isinstance(file, MeasuredFile):
         return file.attributes().size

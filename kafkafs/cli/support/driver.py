@@ -67,6 +67,7 @@ def perform(
     def here(engine: Engine) -> int:
         with progress_bars() as progress:
             code = take(operation(engine, request, progress))
+        failures.warn_of_unserved(engine)
         return failures.report_configs(engine) or code
 
     def there(mounted: MountedEngine) -> int:

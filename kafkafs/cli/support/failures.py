@@ -23,6 +23,9 @@ INTERRUPTED: Final = 130
 # The name of a segment's log in a message.
 _SEGMENT: Final = re.compile(r"\b[0-9]{20}\.log\b")
 
+# Lines about replicas that are not served.
+_UNSERVED_SHOWN: Final = 10
+
 
 class Failure(click.ClickException):
     """Ends the program with the one line `kafkafs: MESSAGE`."""
@@ -136,6 +139,15 @@ def report_configs(engine: Engine) -> int:
     for problem in problems:
         warn(f"these topic configs do not apply: {problem}")
     return 1 if problems else 0
+
+
+def warn_of_unserved(engine: Engine) -> None:
+    """Prints which replicas are known to have, or may have, records that are not served."""
+    lines = engine.log_dirs.unserved
+    for line in lines[:_UNSERVED_SHOWN]:
+        warn(line)
+    if len(lines) > _UNSERVED_SHOWN:
+        warn(f"{len(lines) - _UNSERVED_SHOWN} more replicas have records that are not served")
 
 
 def warn(message: str) -> None:

@@ -14,6 +14,8 @@ from operator import itemgetter
 from types import FrameType
 from typing import TYPE_CHECKING, Final, TypedDict, Unpack
 
+import click
+
 from kafkafs.mount.vfs.errnos import NoSuchName, TreeError
 from kafkafs.storage import StorageError, TopicPartition, interrupt
 
@@ -158,7 +160,7 @@ def open_tree(
     at: int | None = None,
 ) -> Tree:
     """Returns the tree that a mount of the directories would show, as of the time `at` (ms since
-    1970) if given."""
+    1970) if given. When the verb ends, replicas that are not served are reported."""
     from kafkafs.mount.options import MountOptions
     from kafkafs.mount.tree import Tree
     from kafkafs.storage import Isolation
@@ -166,6 +168,9 @@ def open_tree(
     # The verb reports damage itself; the tree's log is for mounts.
     logging.getLogger("kafkafs").addHandler(logging.NullHandler())
     engine = open_engine(log_dirs, configs, at)
+    context = click.get_current_context(silent=True)  # None while a shell completes
+    if context is not None:
+        context.call_on_close(partial(failures.warn_of_unserved, engine))
     tree = Tree(engine, MountOptions(isolation=Isolation(isolation), at_ms=at))
     tree.catalog.previews.show = partial(output.bar, "previewing compaction")
     return tree
