@@ -57,6 +57,15 @@ def read_limits(config: ReaderConfig) -> ReadLimits:
     )
 
 
+def _reaches_back(metadata: ClusterMetadata) -> bool:
+    """Returns whether the state of the cluster at the time that `metadata` shows is known."""
+    try:
+        metadata.image_at()
+    except MetadataUnavailable:
+        return False
+    return True
+
+
 class Engine:
     """Log directories, opened read-only."""
 
@@ -88,8 +97,9 @@ class Engine:
         self._lock = threading.Lock()  # guards _logs
         self._closed_removed_at = monotonic()
         self._metadata: tuple[Log, ClusterMetadata] | None = None
-        # Used only as of a time: whether the metadata reach back that far, and the present.
-        self._reaches_back = False
+        # Used only as of a time: whether the metadata reach back that far, None if it is not known
+        # yet, and the present.
+        self._reaches_back: bool | None = None
         self._now: Engine | None = None
         self._has_resolved_configs = False
 
@@ -213,7 +223,10 @@ class Engine:
         )
 
     def metadata(self) -> MetadataImage:
-        """Returns the cluster as `__cluster_metadata-0` describes it; empty if there is none."""
+        """Returns the cluster as `__cluster_metadata-0` describes it; empty if there is none.
+        As of a time to which that does not reach back, returns the present."""
+        if self._existence is not None:
+            return self._metadata_then() or self._metadata_now()
         try:
             return self.cluster_metadata().image()
         except (NoClusterMetadata, UnknownPartition, SegmentGone):
@@ -233,13 +246,12 @@ class Engine:
         """Returns the cluster at `at_ms`; None if there is no record of it."""
         try:
             metadata = self.cluster_metadata()
-            if not self._reaches_back:
-                metadata.image_at()
-                self._reaches_back = True
-            image = metadata.image()
-        except (NoClusterMetadata, MetadataUnavailable, UnknownPartition, SegmentGone):
+            if self._reaches_back is None:
+                self._reaches_back = _reaches_back(metadata)
+            image = metadata.image() if self._reaches_back else None
+        except (NoClusterMetadata, UnknownPartition, SegmentGone):
             return None
-        return image if image.offset > 0 else None
+        return image if image is not None and image.offset > 0 else None
 
     def _metadata_now(self) -> MetadataImage:
         if self._now is None:

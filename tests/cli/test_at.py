@@ -136,6 +136,15 @@ def test_what_did_not_exist(kafkafs: Kafkafs, corpus: Corpus) -> None:
     assert extent in problem("cat", root, "__consumer_offsets/0/offset/7")
 
 
+def test_the_configs_of_the_time(kafkafs: Kafkafs, corpus: Corpus) -> None:
+    """Those of today apply if the cluster's metadata do not reach back that far."""
+    root = corpus("kafka43-clean")
+    configs = ["topic", "config", root, "compacted", "--json"]
+    now = lines_of(kafkafs(*configs))
+    assert '"cleanup.policy"' in "".join(now)
+    assert lines_of(kafkafs(*configs, "--at", "2026-09-10")) == now
+
+
 def test_a_time_to_come(kafkafs: Kafkafs, both: tuple[Path, Path]) -> None:
     """Shows everything, with retention of that time."""
     now, _ = both
