@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import time
 from collections.abc import Sequence
 from contextlib import closing
@@ -112,6 +113,10 @@ def command(
     The daemon logs to syslog, or to a file with -o log=FILE. To unmount, run `kafkafs umount` or
     send SIGTERM to the daemon.
     """
+    if not sys.platform.startswith("linux"):
+        raise failures.Failure(
+            "mounting needs Linux; ls, cat, stat and the Python API read the same tree without it"
+        )
     with installation.needed_by("mount", "mount"):
         from kafkafs.mount.session import session
     from kafkafs.mount.options import MountOptions, check_options, parse_options
