@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import threading
 
-from kafkafs.storage import LogDirsReport, ReportLogDirs, report
-
 from ..catalog import Catalog
-from ..documents.report.page import MOST_BYTES, page
+from ..documents.report import MOST_BYTES
 from ..node import FILE_MODE, Attributes, File, FixedFile, stream_attributes
 from ..vfs.handles import BytesHandle, Handle
 from ..vfs.timeouts import BRIEFLY, NOT_AT_ALL
@@ -57,10 +55,15 @@ class ReportPage(FixedFile):
     def open(self, *, waits: bool = True) -> Handle:
         with self._making:
             if self._data is None:
-                self._data = page(self._report())
+                self._data = self._page()
         return BytesHandle(self._data, direct_io=True)
 
-    def _report(self) -> LogDirsReport:
-        """Returns the report; it names partitions that cannot be read."""
+    def _page(self) -> bytes:
+        """Returns the page, which names partitions that cannot be read, too. The modules that make
+        it are imported only here."""
+        from kafkafs.storage import LogDirsReport, ReportLogDirs, report
+
+        from ..documents.report.page import page
+
         rows = report(self._catalog.engine, ReportLogDirs())
-        return next(row for row in rows if isinstance(row, LogDirsReport))
+        return page(next(row for row in rows if isinstance(row, LogDirsReport)))

@@ -16,8 +16,9 @@ import pytest
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import Select
 
+from kafkafs.mount.documents.report import MOST_BYTES
 from kafkafs.mount.documents.report.highlights import Severity, highlights
-from kafkafs.mount.documents.report.page import MOST_BYTES, SECTIONS, page, script_json
+from kafkafs.mount.documents.report.page import SECTIONS, page, script_json
 from kafkafs.mount.documents.report.tables import MOST_ROWS
 from kafkafs.mount.node import File
 from kafkafs.mount.options import MountOptions

@@ -7,6 +7,8 @@ from typing import Final
 
 #: What an installation needs to render the page.
 NEEDED: Final = ("jinja2", "plotly")
+#: A page is never larger, in bytes; see `charts` for what is capped.
+MOST_BYTES: Final = 16 << 20
 
 
 def is_available() -> bool:

@@ -38,8 +38,6 @@ _POLICY: Final = (
     "default-src 'none'; script-src {scripts}; style-src 'unsafe-inline'; img-src data: blob:;"
     " base-uri 'none'; form-action 'none'"
 )
-#: A page is never larger, in bytes; see `charts` for what is capped.
-MOST_BYTES: Final = 16 << 20
 
 
 def page(report: LogDirsReport) -> bytes:
