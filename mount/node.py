@@ -305,6 +305,11 @@ class FixedFile(File):
     #: Whether it shows records, and so is outdated by each append.
     shows_records = False
 
+    @property
+    def is_made(self) -> bool:
+        """Whether its bytes exist; until then, the size in `attributes` is a bound."""
+        return True
+
     @abstractmethod
     def check(self) -> None:
         """Raises Stale, or an equivalent error, if its name no longer leads to a file with these

@@ -49,6 +49,10 @@ class ReportPage(FixedFile):
             return Attributes(self.inode, FILE_MODE, MOST_BYTES, mtime_ns, NOT_AT_ALL, NOT_AT_ALL)
         return Attributes(self.inode, FILE_MODE, len(data), mtime_ns, NOT_AT_ALL, BRIEFLY)
 
+    @property
+    def is_made(self) -> bool:
+        return self._data is not None
+
     def check(self) -> None:
         """Does nothing: it shows a past state, so it cannot become stale."""
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import stat as modes
 from typing import Any, Final
 
-from kafkafs.mount.node import Link, MeasuredFile, Node
-from kafkafs.mount.nodes.report import ReportPage
+from kafkafs.mount.node import FixedFile, Link, MeasuredFile, Node
 from kafkafs.mount.nodes.stream import FollowFile
 from kafkafs.storage import bytes_as_json
 
@@ -17,7 +16,7 @@ _SIZE_SECONDS: Final = 1.0
 def known_size(node: Node) -> int | None:
     """Returns the size of a file, None if it is endless or its size would take long to compute."""
     file = node.fixed()
-    if isinstance(file, FollowFile | ReportPage):
+    if isinstance(file, FollowFile) or (isinstance(file, FixedFile) and not file.is_made):
         return None
     if not isinstance(file, MeasuredFile):
         return file.attributes().size
