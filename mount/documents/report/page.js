@@ -7,6 +7,16 @@
   // Plotly reads some HTML in texts, so names must be escaped even there.
   const escaped = (text) => String(text).replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
 
+  // Three digits, and a power of 1000.
+  function amount(value, unit) {
+    const prefixes = ["", "k", "M", "G", "T", "P"];
+    let scaled = value, power = 0;
+    while (scaled >= 999.5 && power + 1 < prefixes.length) { scaled /= 1000; power += 1; }
+    return `${Number(scaled.toPrecision(3))} ${prefixes[power]}${unit}`;
+  }
+
+  const bytes = (size) => amount(size, "B");
+
   // -- tables: a click on a heading sorts by its column, numbers from the largest on ---------------
 
   function compare(one, other) {
@@ -104,16 +114,17 @@
     const unit = metric === "rate" ? "B/s" : "/s";
     const traces = series.map((each, index) => {
       const total = metric === "rate" ? each.sizes : each.offsets;
+      const rates = total.slice(1).map((value, at) => (value - total[at]) / (width / 1000));
       return {
         type: "bar", name: label(each.name), x: axis.slice(0, -1), offset: 0, width,
-        y: total.slice(1).map((value, at) => (value - total[at]) / (width / 1000)),
-        marker: { color: seriesColor(index, each.name), line: { width: 0 } }, hovertemplate: `%{y:.3s}${unit}`,
+        y: rates, customdata: rates.map((rate) => amount(rate, unit)),
+        marker: { color: seriesColor(index, each.name), line: { width: 0 } }, hovertemplate: "%{customdata}",
       };
     });
     return draw("growth-chart", traces, {
       barmode: "stack", bargap: 0, height: growthHeight(series.length), hovermode: "x unified",
       xaxis: { type: "date" },
-      yaxis: { tickformat: "~s", ticksuffix: unit, rangemode: "tozero" },
+      yaxis: { exponentformat: "SI", ticksuffix: unit, rangemode: "tozero" },
     });
   }
 
@@ -144,13 +155,6 @@
   const states = [
     ["live", "retained"], ["dirty", "not cleaned yet"], ["expired", "expired: retention deletes it"],
   ];
-
-  function bytes(size) {
-    const units = ["B", "kB", "MB", "GB", "TB", "PB"];
-    let scaled = size, unit = 0;
-    while (scaled >= 1000 && unit + 1 < units.length) { scaled /= 1000; unit += 1; }
-    return `${unit ? scaled.toPrecision(3) : scaled} ${units[unit]}`;
-  }
 
   function time(ms) {
     if (ms < 0) return "no timestamp";
