@@ -121,9 +121,9 @@ class DirFd:
         return directory
 
     @property
-    def parent_path(self) -> str:
-        """The path of the directory that it was obtained from; "" if its own path was given."""
-        return "" if self._parent is None else self._parent.path
+    def parent(self) -> DirFd | None:
+        """The directory that it was obtained from; None if its own path was given."""
+        return self._parent
 
     def path_of(self, name: str) -> str:
         """Returns the path of `name` in this directory, for messages. Raises ValueError if `name`

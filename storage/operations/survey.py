@@ -112,8 +112,9 @@ def reference_to(
     if not 0 < len(segments) <= _MOST_SEGMENTS:
         return None
     directory = segments[0].files.directory
+    assert directory.parent is not None
     return ViewReference(
-        directory.parent_path,
+        directory.parent.path,
         directory.name,
         view.topic,
         view.partition,

@@ -13,7 +13,11 @@ import pytest
 from kafkafs.storage.errors import CorruptError, OffsetNotFound
 from kafkafs.storage.format.records.columns import Damage
 from kafkafs.storage.format.records.record_columns import SimpleRecord
-from kafkafs.storage.io.disk import OpenFile
+from kafkafs.storage.io.disk import DirFd, OpenFile
+from kafkafs.storage.io.durable import WritableDirFd
+from kafkafs.storage.io.lock import DirectoryLock
+from kafkafs.storage.log.check.verify import LogCheck
+from kafkafs.storage.log.read.context import ReadLimits
 from kafkafs.storage.log.read.tail import Tail, settled_fault, walk_from_start
 from kafkafs.storage.log.state.snapshots import snapshot_offsets
 from tests.building import BatchFields, build_batch
@@ -123,6 +127,43 @@ def test_a_preallocated_log_costs_no_reading_of_its_hole(
     view = open_view(tmp_path / "p-0")
     assert view.end_offset == 20
     assert 0 < sum(sizes) < 1 << 20
+
+
+def test_zeros_are_preallocated_space_while_a_process_writes(tmp_path: Path) -> None:
+    """With log.preallocate, a broker's active segment has its full size from the start."""
+    log = written(tmp_path / "p-0", clean=False)
+    os.truncate(log, 1 << 20)
+    age(log)
+
+    def findings() -> list[str]:
+        directory = DirFd(str(tmp_path)).child("p-0")
+        check = LogCheck(directory, 0, False, False, ReadLimits())
+        return [found.what for found in check.findings() if found.file == str(log)]
+
+    what = "zeros where a batch should begin"
+    with DirectoryLock(WritableDirFd(tmp_path)):
+        partition = open_log(tmp_path / "p-0")
+        assert partition.view().tail is None
+        assert offsets(tmp_path / "p-0") == (list(range(20)), [])
+        assert findings() == []
+        with log.open("r+b") as file:
+            file.seek(10 * SIZE)
+            file.write(batch(20))
+        age(log, 30)
+        assert partition.view().end_offset == 22
+        assert partition.view().tail is None
+        with log.open("r+b") as file:
+            file.seek(12 * SIZE)
+            file.write(b"?")
+        age(log, 20)
+        view = partition.view()
+        assert (view.end_offset, view.tail is None) == (22, False)
+        assert findings() == [what]
+        os.truncate(log, 11 * SIZE)
+        os.truncate(log, 1 << 20)
+    age(log)
+    assert len(offsets(tmp_path / "p-0")[1]) == 1
+    assert findings() == [what]
 
 
 def _noting(

@@ -16,6 +16,7 @@ from ...format.files.names import FileKind, segment_file
 from ...format.layout import MAX_OFFSET
 from ...format.records import batch as b
 from ...io.disk import DirFd
+from ...io.preallocated import is_zero
 from ...segment.check.verify import SegmentFacts
 from ...segment.extent import Extent
 from ...segment.index_builder import IndexBuilder
@@ -27,7 +28,6 @@ from ..read.context import ReadLimits
 from ..state.producers import EXPIRATION_MS
 from ..state.snapshots import read_snapshot
 from .partition_listing import PartitionListing
-from .sound import is_zero
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,12 +10,11 @@ from ...format.files.names import FileKind, segment_file
 from ...format.layout import MAX_INT32, MAX_OFFSET
 from ...format.records import batch as b
 from ...format.records.batch import BatchTable
-from ...io.disk import DirFd, OpenFile
+from ...io.disk import DirFd
+from ...io.preallocated import is_zero
 from ...segment.extent import Extent, Fault
 from ...segment.rebuild import large_batch
 from ...segment.walk import BatchRun, read_runs
-
-_CHUNK_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,14 +80,3 @@ def _sound(extent: Extent, part: BatchRun | Fault) -> Sound | None:
         return None
     header = large[0]
     return Sound(memoryview(extent.file.read(header.position, header.size)), large)
-
-
-def is_zero(file: OpenFile, start: int, end: int) -> bool:
-    """Whether a range holds nothing but zeros; holes are not read."""
-    position = min(file.next_data(start), end)
-    while position < end:
-        data = file.read(position, min(_CHUNK_BYTES, end - position))
-        if not data or data.strip(b"\0"):
-            return not data
-        position = min(file.next_data(position + len(data)), end)
-    return True

@@ -17,8 +17,10 @@ from ...errors import CorruptError, SegmentGone, UnknownPartition
 from ...format.files.names import FileState
 from ...format.layout import MAX_OFFSET
 from ...io.disk import DirFd, OpenDirFd
+from ...io.preallocated import is_preallocated
 from ...io.retry import retry_if_gone
 from ...io.small_file import Stamp, stamp
+from ...segment.extent import Fault
 from ...segment.segment import Segment, SegmentFiles
 from .as_of import LogEnd
 from .context import ReadContext
@@ -154,7 +156,7 @@ class Log:
             and view.segments.rolled == segments.rolled
             and view.segments[-1].files is segments[-1].files
             and view.segments[-1].size == tail.position
-            and view.tail == settled_fault(tail, segments[-1])
+            and view.tail == self._damage_after(tail, segments[-1])
         )
 
     def _stamp(self) -> Stamp | None:
@@ -196,9 +198,24 @@ class Log:
             stable_offset=max(last_stable, start),
             context=self._context,
             cuts=self._cuts,
-            tail=settled_fault(tail, segments[-1]),
+            tail=self._damage_after(tail, segments[-1]),
             is_complete=is_complete,
         )
+
+    def _damage_after(self, tail: Tail, active: Segment) -> Fault | None:
+        """Returns the fault after the last batch, unless that is a write in progress or
+        preallocated space."""
+        fault, files = settled_fault(tail, active), active.files
+        if fault is None:
+            return None
+        file = files.log()
+        start, end = fault.error.position, file.size()
+        is_room = fault.reaches(end) and files.remember(
+            "preallocated",
+            (start, end, active.mtime_ns),
+            lambda: is_preallocated(self.directory, file, start, end),
+        )
+        return None if is_room else fault
 
     def _ended_view(self, start: int, ended: Segments, snapshots: Sequence[int]) -> View:
         """Returns the view of the segments up to the end at an earlier time."""

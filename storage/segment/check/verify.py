@@ -21,6 +21,7 @@ from ...format.records.batch import BatchHeader, BatchTable
 from ...format.records.columns import Columns
 from ...format.records.decoder import BadBatch, Decoder
 from ...io.disk import DirFd
+from ...io.preallocated import is_preallocated
 from ..extent import Extent, Fault
 from ..rebuild import large_batch
 from ..txn_index import ENTRY, AbortedTxn, TransactionIndex
@@ -88,7 +89,7 @@ class SegmentCheck:
             elif (large := large_batch(replace(extent, start=part.error.position))) is not None:
                 self._run = None
                 yield self._taken(large)
-            else:
+            elif not self._is_preallocated(part, extent):
                 self._note_fault(part)
         for index in self._indexes:
             self.findings += index.finish(self.next_offset)
@@ -138,6 +139,12 @@ class SegmentCheck:
             index.batches(table)
         self.next_offset = int(table.rows[-1, b.LAST_OFFSET]) + 1
         return table
+
+    def _is_preallocated(self, fault: Fault, extent: Extent) -> bool:
+        is_at_end = fault.reaches(extent.end) and self._facts.next_base < 0
+        if not is_at_end or self._facts.is_closed:
+            return False
+        return is_preallocated(self._directory, extent.file, fault.error.position, extent.end)
 
     def _note_fault(self, fault: Fault) -> None:
         self.faults += 1

@@ -1,0 +1,40 @@
+"""Recognizes the space that a broker with `log.preallocate` keeps at the end of an active segment.
+
+It creates the `.log` with the size of a whole segment, so zeros follow the last batch, and
+truncates it when it rolls or closes the segment. A broker that starts after a crash truncates the
+file with a warning (`LogSegment.recover`): the zeros may be what a power cut left of lost batches.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ..errors import StorageError
+from .disk import DirFd, NoFile, OpenFile
+from .lock import who_holds
+
+_CHUNK: Final = 1 << 20
+
+
+def is_preallocated(directory: DirFd, file: OpenFile, start: int, end: int) -> bool:
+    """Returns whether bytes [``start``, ``end``) at the end of an active ``.log`` are only zeros,
+    while a process that writes holds the lock of the partition's log directory."""
+    log_dir = directory.parent
+    if log_dir is None or isinstance(file, NoFile):
+        return False
+    try:
+        is_held = who_holds(log_dir) != 0
+    except (StorageError, OSError):  # the lock file is unreadable
+        return False
+    return is_held and is_zero(file, start, end)
+
+
+def is_zero(file: OpenFile, start: int, end: int) -> bool:
+    """Whether a range holds nothing but zeros; holes are not read."""
+    position = min(file.next_data(start), end)
+    while position < end:
+        data = file.read(position, min(_CHUNK, end - position))
+        if not data or data.strip(b"\0"):
+            return not data
+        position = min(file.next_data(position + len(data)), end)
+    return True
