@@ -10,6 +10,7 @@ from functools import partial
 from typing import Final
 
 from kafkafs.storage import (
+    MAX_OFFSET,
     FileState,
     SegmentFileName,
     parse_metadata_snapshot,
@@ -148,13 +149,22 @@ class DumpFile(File):
 
 
 def _inode(partition: MountedPartition, name: str) -> int:
-    """Returns the inode number of a file's dump. A snapshot is identified by its end offset."""
+    """Returns the inode number of a file's dump. A snapshot is identified by its end offset and,
+    above the bits of that, its epoch."""
     parsed = parse_segment_file(name)
     if parsed is not None:
         return partition.inode(segment_kind(parsed), Scope.DUMPS, parsed.base_offset)
-    snapshot = parse_metadata_snapshot(name)
-    assert snapshot is not None
-    return partition.inode(InodeKind.OTHER_FILE, Scope.DUMPS, snapshot.end_offset)
+    number = _snapshot_number(name)
+    assert number is not None
+    return partition.inode(InodeKind.OTHER_FILE, Scope.DUMPS, number)
+
+
+def _snapshot_number(file: str) -> int | None:
+    """Returns the number of a snapshot in inode numbers; None if the file is not a snapshot."""
+    parsed = parse_metadata_snapshot(file)
+    if parsed is None:
+        return None
+    return parsed.epoch << MAX_OFFSET.bit_length() | parsed.end_offset
 
 
 class DumpText(MeasuredFile):
@@ -279,10 +289,9 @@ def dump_file_by_inode(
         raise Stale from None
 
 
-def _snapshot_file(partition: MountedPartition, end_offset: int) -> str:
-    """Returns the name of the snapshot with this end offset. Raises Stale."""
+def _snapshot_file(partition: MountedPartition, number: int) -> str:
+    """Returns the name of the snapshot with this `_snapshot_number`. Raises Stale."""
     for entry in partition.log.directory.list():
-        snapshot = parse_metadata_snapshot(entry.name)
-        if snapshot is not None and snapshot.end_offset == end_offset:
+        if _snapshot_number(entry.name) == number:
             return entry.name
     raise Stale

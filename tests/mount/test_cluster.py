@@ -84,3 +84,19 @@ def test_snapshots_of_the_metadata_are_dumped(tree: Tree) -> None:
     again = tree.node(node.inode)
     assert isinstance(again, File)
     assert read(again) == read(node)
+
+
+def test_snapshots_of_one_offset_and_several_epochs_are_different_files(
+    writable_corpus: Corpus,
+) -> None:
+    partition = writable_corpus("groups43") / "__cluster_metadata-0"
+    first = partition / f"{168:020d}-0000000001.checkpoint"
+    (partition / f"{168:020d}-0000000003.checkpoint").write_bytes(first.read_bytes())
+    tree = Tree(Engine(str(partition.parent)))
+    files = [f"{168:020d}-{epoch:010d}.checkpoint.txt" for epoch in (1, 3)]
+    nodes = [file_of(tree, f"__cluster_metadata/0/dump/{name}") for name in files]
+    assert nodes[0].inode != nodes[1].inode
+    for epoch, node in zip((1, 3), nodes, strict=True):
+        again = tree.node(node.inode)
+        assert isinstance(again, File)
+        assert read(again).startswith(b"Snapshot end offset: 168, epoch: %d\n" % epoch)
