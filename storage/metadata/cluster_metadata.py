@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from ..clock import time_text
@@ -19,7 +19,7 @@ from ..format.layout import NO_TIMESTAMP
 from ..log.read.context import ReadContext
 from ..log.read.log import Log
 from ..log.read.view import View
-from .image import MetadataImage
+from .image import MetadataImage, Quorum, Voter
 from .reading import (
     MetadataEntry,
     MetadataSnapshot,
@@ -28,6 +28,7 @@ from .reading import (
     control_entries,
     list_snapshots,
     log_entries,
+    read_quorum_state,
 )
 from .replay import MetadataReplay
 
@@ -134,8 +135,16 @@ class ClusterMetadata:
     def image_at(self, offset: int | None = None) -> MetadataImage:
         """Returns the state after the records below `offset`, None for all: the newest snapshot at
         or before it plus the log up to it. Raises MetadataUnavailable if the log and the snapshots
-        on the disk do not reach back that far, or not as far as that."""
-        return self._whole_image() if offset is None else self._image_below(offset)
+        on the disk do not reach back that far, or not as far as that.
+
+        What the log's control records do not say of the quorum is taken from `quorum-state`, but
+        only for the current state: the file does not say since when it has been so."""
+        if offset is not None:
+            return self._image_below(offset)
+        image = self._whole_image()
+        if self._at_ms is not None or image.quorum.is_known:
+            return image
+        return self._with_quorum_state(image)
 
     def _whole_image(self) -> MetadataImage:
         with self._lock:
@@ -145,6 +154,22 @@ class ClusterMetadata:
                     self._image = self._sum.image()
                 return self._image
         raise MetadataUnavailable(self._log.path, None, self._at_ms, self.reach())
+
+    def _with_quorum_state(self, image: MetadataImage) -> MetadataImage:
+        """Returns the current state with what `quorum-state` says of the quorum; if the file cannot
+        be read, that is one of its problems."""
+        try:
+            state = read_quorum_state(self._log.directory)
+        except CorruptError as error:
+            return replace(image, problems=(*image.problems, str(error)))
+        except OSError as error:
+            problem = f"{printable(error.filename)}: {error.strerror}"
+            return replace(image, problems=(*image.problems, problem))
+        if state is None:
+            return image
+        voters = {each: Voter(each) for each in state.voters}
+        noted = Quorum(state.leader_id, state.leader_epoch, voters)
+        return replace(image, quorum=image.quorum.completed(noted))
 
     def _image_below(self, offset: int) -> MetadataImage:
         view = self._log.view()

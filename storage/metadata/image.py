@@ -149,6 +149,21 @@ class Quorum:
     voters: Mapping[int, Voter] = field(default_factory=_none)
     kraft_version: int = 0
 
+    @property
+    def is_known(self) -> bool:
+        """Whether the leader's epoch and the voters are known."""
+        return self.leader_epoch >= 0 and bool(self.voters)
+
+    def completed(self, other: Quorum) -> Quorum:
+        """Returns the quorum with what is unknown of it taken from another source."""
+        leads = other if self.leader_epoch < 0 else self
+        return Quorum(
+            leads.leader_id,
+            leads.leader_epoch,
+            self.voters or other.voters,
+            self.kraft_version or other.kraft_version,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class MetadataImage:

@@ -14,7 +14,12 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from ..errors import CorruptError, OffsetNotFound, SegmentGone, printable
-from ..format.files.names import MetadataSnapshotName, parse_metadata_snapshot
+from ..format.files.names import (
+    QUORUM_STATE_FILE,
+    MetadataSnapshotName,
+    parse_metadata_snapshot,
+)
+from ..format.files.quorum_state import QuorumState, parse_quorum_state
 from ..format.layout import CONTROL_MASK, MAX_OFFSET, NO_TIMESTAMP, ControlType
 from ..format.messages.control import parse_quorum_message
 from ..format.messages.message import Message
@@ -23,6 +28,7 @@ from ..format.records import batch as b
 from ..format.records.columns import VALUE_SIZE, VALUE_START, Columns
 from ..format.records.decoder import BadBatch
 from ..io.disk import DirFd
+from ..io.small_file import read_value
 from ..log.read.context import ReadContext
 from ..log.read.lookup import extent_from, position_for
 from ..log.read.view import View
@@ -31,6 +37,8 @@ from ..segment.walk import read_runs, walk_headers
 
 # Problems kept; a log that is all garbage would produce them without end.
 _MAX_PROBLEMS: Final = 100
+# Of `quorum-state`: enough for tens of thousands of voters.
+_MAX_QUORUM_STATE_BYTES: Final = 1 << 20
 
 
 class QuorumRecord(NamedTuple):
@@ -115,6 +123,15 @@ def control_entries(view: View, end: int) -> Iterator[MetadataEntry]:
             for header in table.select(table.flagged(CONTROL_MASK)):
                 with suppress(CorruptError, OffsetNotFound):
                     yield from _parsed(view.batch(segment, header), 0, end, Problems())
+
+
+def read_quorum_state(directory: DirFd) -> QuorumState | None:
+    """Returns what `quorum-state` beside the metadata log says, None if there is no such file.
+    Raises CorruptError."""
+    try:
+        return read_value(directory, QUORUM_STATE_FILE, _MAX_QUORUM_STATE_BYTES, parse_quorum_state)
+    except SegmentGone:
+        return None
 
 
 @dataclass(frozen=True, slots=True)

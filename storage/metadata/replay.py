@@ -113,14 +113,7 @@ class MetadataReplay:
 
     def assume_quorum(self, earlier: Quorum) -> None:
         """Takes what is not known of the quorum from an earlier state."""
-        now = self._quorum
-        leads = earlier if now.leader_epoch < 0 else now
-        self._quorum = Quorum(
-            leads.leader_id,
-            leads.leader_epoch,
-            now.voters or earlier.voters,
-            now.kraft_version or earlier.kraft_version,
-        )
+        self._quorum = self._quorum.completed(earlier)
 
     def image(self, offset: int, timestamp: int, problems: Sequence[str] = ()) -> MetadataImage:
         """Returns the state after the records applied so far, which are those below `offset`."""

@@ -26,6 +26,7 @@ from kafkafs.storage.format.files.checkpoints import (
     parse_offsets,
     parse_partition_metadata,
 )
+from kafkafs.storage.format.files.quorum_state import parse_quorum_state
 from kafkafs.storage.format.files.snapshot import parse_producer_snapshot
 from kafkafs.storage.format.layout import Codec
 from kafkafs.storage.format.messages.control import control_type
@@ -100,6 +101,7 @@ def small_file(data: bytes) -> None:
         parse_leader_epochs,
         parse_meta_properties,
         parse_partition_metadata,
+        parse_quorum_state,
         parse_producer_snapshot,
         parse_topic_configs,
         parse_decisions,

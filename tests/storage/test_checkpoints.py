@@ -32,6 +32,7 @@ from kafkafs.storage.format.files.properties import (
     iter_properties,
     parse_properties,
 )
+from kafkafs.storage.format.files.quorum_state import QuorumState, parse_quorum_state
 from kafkafs.storage.format.primitives import is_uuid_text, random_uuid_text, uuid_text
 
 PARSERS = (
@@ -41,6 +42,7 @@ PARSERS = (
     parse_partition_metadata,
     parse_clean_shutdown,
     parse_properties,
+    parse_quorum_state,
 )
 
 
@@ -320,3 +322,29 @@ def corpora_dirs(corpus: Callable[[str], Path]) -> list[Path]:
         two / "dir1",
         two / "dir2",
     ]
+
+
+@pytest.mark.parametrize(("name", "epoch"), [("groups43", 2), ("kafka39", 1), ("kafka43-clean", 1)])
+def test_the_quorum_as_nodes_note_it(name: str, epoch: int, corpus: Callable[[str], Path]) -> None:
+    data = (corpus(name) / "__cluster_metadata-0" / "quorum-state").read_bytes()
+    assert parse_quorum_state(data) == QuorumState(1, epoch, (1,))
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ('{"leaderId":1,"leaderEpoch":2}', "data_version is missing, expected 0 or 1"),
+        ('{"leaderId":1,"leaderEpoch":true,"data_version":1}', "leaderEpoch is true, expected"),
+        ('{"leaderId":-2,"leaderEpoch":2,"data_version":1}', "leaderId is -2, expected a number"),
+        ('{"leaderId":1,"leaderEpoch":2,"currentVoters":7,"data_version":0}', "not an array"),
+        (
+            '{"leaderId":1,"leaderEpoch":2,"currentVoters":[7],"data_version":0}',
+            "voterId is missing, expected a number from 0 to 2147483647",
+        ),
+        ("[1]", "expected a JSON object"),
+        ("[" * 100_000, "invalid JSON"),
+    ],
+)
+def test_a_quorum_state_that_kafka_would_reject(text: str, what: str) -> None:
+    with pytest.raises(CorruptError, match=what):
+        parse_quorum_state(text.encode())

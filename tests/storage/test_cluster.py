@@ -289,6 +289,48 @@ def test_of_several_brokers_the_log_that_reaches_furthest_counts(corpus: Corpus)
     assert "topic reborn deleted, with 1 partition" in lines
 
 
+@pytest.fixture
+def silent(cut: Path) -> Path:
+    """Makes a copy whose log begins after the last election, with a snapshot before it."""
+    first = cut / QUORUM / f"{SNAPSHOTS[0]:020d}.log"
+    data = first.read_bytes()
+    position = next(each.position for each in walk(data) if each.base_offset == SNAPSHOTS[1])
+    (cut / QUORUM / f"{SNAPSHOTS[1]:020d}.log").write_bytes(data[position:])
+    first.unlink()
+    return cut
+
+
+def test_what_the_log_does_not_say_of_the_quorum_is_in_quorum_state(
+    silent: Path, engine: Engine
+) -> None:
+    expected = cluster_state(engine).image
+    assert cluster_state(Engine(str(silent))).image == expected
+    time = expected.timestamp
+    for earlier in (
+        cluster_state(Engine(str(silent)), END),
+        cluster_state(Engine(str(silent), at_ms=time)),
+    ):
+        quorum = earlier.image.quorum
+        assert (quorum.leader_id, quorum.leader_epoch, dict(quorum.voters)) == (-1, -1, {})
+        assert earlier.image.topics == expected.topics
+    file = silent / QUORUM / "quorum-state"
+    file.write_text(
+        '{"leaderId":-1,"leaderEpoch":7,"votedId":1,"votedDirectoryId":"","data_version":1}'
+    )
+    quorum = cluster_state(Engine(str(silent))).image.quorum
+    assert (quorum.leader_id, quorum.leader_epoch, dict(quorum.voters)) == (-1, 7, {})
+    for data, what in (
+        ("{", "position 0: invalid JSON"),
+        ('{"data_version":2}', "position 0: data_version is 2, expected 0 or 1"),
+    ):
+        file.write_text(data)
+        found = cluster_state(Engine(str(silent))).image
+        assert found.problems[0].startswith(f"{file}: {what}")
+        assert (found.topics, found.quorum.leader_id) == (expected.topics, -1)
+    file.unlink()
+    assert cluster_state(Engine(str(silent))).image.problems == ()
+
+
 # -- history -------------------------------------------------------------------------------------
 
 

@@ -28,6 +28,8 @@ REMOTE_INDEX_CACHE = "remote-log-index-cache"
 # Files in a partition directory whose names contain no offset.
 LEADER_EPOCH_FILE = "leader-epoch-checkpoint"
 PARTITION_METADATA_FILE = "partition.metadata"
+# Only in the metadata log's directory.
+QUORUM_STATE_FILE = "quorum-state"
 
 # The topic of a KRaft quorum's metadata log, which is in the log directory like any partition.
 METADATA_TOPIC = "__cluster_metadata"
