@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from time import monotonic
 from types import MappingProxyType
+from typing import ParamSpec, TypeVar
+from weakref import WeakMethod
 
 from ..cleaner.preview.latest import LatestRecords
 from ..clock import Clock, SetClock, SystemClock
@@ -44,6 +46,9 @@ from ..metadata.image import ALL_BROKERS, MetadataImage
 from .log_dir import LogDir, PartitionDir
 from .log_dirs import LogDirs
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
 #: How often to check whether open files were removed.
 CLOSE_REMOVED_SECONDS = 2.0
 
@@ -55,6 +60,21 @@ def read_limits(config: ReaderConfig) -> ReadLimits:
         cache_bytes=config.kafkafs_cache_bytes,
         open_files=config.kafkafs_open_files,
     )
+
+
+def _weak(method: Callable[P, T]) -> Callable[P, T]:
+    """Returns an engine's method for its own parts, which must not keep the engine alive: one that
+    is dropped without `close` then closes its files at once, not at the next garbage collection.
+    Raises ReferenceError when called after that."""
+    found = WeakMethod(method)
+
+    def call(*args: P.args, **kwargs: P.kwargs) -> T:
+        bound = found()
+        if bound is None:
+            raise ReferenceError("the engine no longer exists")
+        return bound(*args, **kwargs)
+
+    return call
 
 
 def _reaches_back(metadata: ClusterMetadata) -> bool:
@@ -85,12 +105,14 @@ class Engine:
         self._existence: Existence | None = None
         if at_ms is not None:
             self.clock = SetClock(at_ms)
-            self._existence = Existence(at_ms, self._metadata_then, self._metadata_now, self._id_of)
+            self._existence = Existence(
+                at_ms, _weak(self._metadata_then), _weak(self._metadata_now), _weak(self._id_of)
+            )
         self.configs = run_configs((configs or {}).items())
         reader = reader_config(self.configs)
         self.context = ReadContext(read_limits(reader))
         self.log_dirs = LogDirs(
-            paths, self.context, reader.kafkafs_prefer_dir or "", self._registered_topic_id
+            paths, self.context, reader.kafkafs_prefer_dir or "", _weak(self._registered_topic_id)
         )
         self.latest = LatestRecords(reader.kafkafs_key_cache_bytes)
         self._logs: dict[TopicPartition, tuple[PartitionDir, Log]] = {}

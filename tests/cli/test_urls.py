@@ -62,7 +62,8 @@ def words(parameter: click.Parameter, value: str) -> list[str]:
 def filler(parameter: click.Parameter, here: Path) -> str:
     """Returns a valid value for a required parameter."""
     if takes_path(parameter):
-        return str(here)
+        is_file = isinstance(parameter.type, LocalPath) and not parameter.type.dir_okay
+        return str(here / "new" if is_file else here)
     return "t/0"
 
 
