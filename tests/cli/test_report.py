@@ -43,6 +43,11 @@ def test_where_no_file_can_be_created_nothing_is_read(kafkafs: Kafkafs, tmp_path
     assert (done.exit_code, done.stderr.partition(";")[0]) == (2, f"kafkafs report: {what}")
 
 
+def test_a_full_disk_is_reported_with_the_name_of_the_file(kafkafs: Kafkafs, clean: Path) -> None:
+    done = kafkafs("report", clean, "one", "-o", "/dev/full")
+    assert (done.exit_code, done.stderr) == (1, "kafkafs: /dev/full: No space left on device\n")
+
+
 def test_without_the_extra_it_says_what_to_install(
     kafkafs: Kafkafs, clean: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -82,10 +82,18 @@ def command(
         if target == "-":
             output.binary().write(data)
             continue
-        with open(target, "wb") as file:
-            file.write(data)
+        _write(target, data)
         output.binary().writelines(map(output.line, _summary(each)))
     return code
+
+
+def _write(target: str, data: bytes) -> None:
+    try:
+        with open(target, "wb") as file:
+            file.write(data)
+    except OSError as error:
+        error.filename = target  # a failed write does not name the file
+        raise
 
 
 def _summary(report: LogDirsReport) -> list[str]:
