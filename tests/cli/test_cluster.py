@@ -25,10 +25,19 @@ def cells(line: str) -> list[str]:
 
 def test_a_summary(kafkafs: Kafkafs, root: Path) -> None:
     found = dict(map(cells, lines_of(kafkafs("cluster", "--offset", OFFSET, root))))
-    assert found["STATE"] == "after offset 528, 2026-11-23T22:53:03.127Z"
-    assert found["BROKERS"] == "1, of which 0 fenced"
-    assert found["PARTITIONS"] == "23, of which 0 without leader and 0 under-replicated"
-    assert found["USERS"] == "2, and 0 delegation tokens"
+    assert found["STATE"] == "after offset 528 of the metadata log, 2026-11-23T22:53:03.127Z"
+    assert found["CONTROLLER"] == "node 1"
+    assert found["BROKERS"] == "1 (0 fenced)"
+    assert found["PARTITIONS"] == "23 (0 without a leader, 0 under-replicated)"
+    assert found["CONFIGS"] == (
+        "16 resources (topics, brokers, groups or client metrics) have configs of their own"
+    )
+    assert found["USERS"] == "2 users have SCRAM credentials"
+    found = dict(map(cells, lines_of(kafkafs("cluster", root))))
+    assert found["PARTITIONS"] == "23 (all without a leader, all under-replicated)"
+    found = dict(map(cells, lines_of(kafkafs("cluster", "--offset", 0, root))))
+    assert found["STATE"] == "before the first record of the metadata log"
+    assert (found["CONTROLLER"], found["PARTITIONS"], found["USERS"]) == ("unknown", "0", "0")
     (row,) = rows_of(kafkafs("cluster", "--json", "--at", TIME, root))
     assert (row["offset"], row["topics"], row["metadataVersion"]) == (OFFSET, 11, 30)
 
@@ -38,7 +47,7 @@ def test_a_summary(kafkafs: Kafkafs, root: Path) -> None:
     [
         (
             "topics grown",
-            "grown  3  1  0  1  1  -  a4JM0f_VRYqMNUwmOadnyw",
+            "grown  3  1  0  1  1  -  a4JM0f_VRYqMNUwmOadnyw  -",
             {"topic": "grown", "isInternal": False, "configs": {"compression.type": "lz4"}},
         ),
         (
@@ -67,7 +76,7 @@ def test_a_summary(kafkafs: Kafkafs, root: Path) -> None:
             {"user": "amber"},
         ),
         ("features", "metadata.version  30  7 to 30", {"supported": [0, 1]}),
-        ("voters", "1  leader  2  -  CONTROLLER://127.0.0.1:29193", {"voter": 1}),
+        ("voters", "1  yes  2  -  CONTROLLER://127.0.0.1:29193", {"voter": 1}),
     ],
     ids=lambda value: value.split()[0] if isinstance(value, str) else "",
 )
@@ -101,6 +110,18 @@ def cut_off(writable_corpus: Corpus) -> Path:
         file.unlink()
     (log / "00000000000000000433.log").touch()
     return path
+
+
+def test_an_empty_table_is_explained(kafkafs: Kafkafs, root: Path, cut_off: Path) -> None:
+    for subject, what in (
+        ("topics", "kafkafs: the cluster had no topics\n"),
+        ("users", "kafkafs: the cluster had no users with SCRAM credentials, and no delegation"),
+        ("voters", "kafkafs: the metadata log does not name the voters of that time, and quorum"),
+    ):
+        found = kafkafs("cluster", "--offset", 0, root, subject)
+        assert (found.exit_code, found.stdout) == (0, "")
+        assert found.stderr.startswith(what)
+    assert cells(lines_of(kafkafs("cluster", cut_off, "voters"))[1])[:3] == ["1", "yes", "2"]
 
 
 def test_what_cannot_be_shown_is_named_with_what_can(

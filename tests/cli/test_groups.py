@@ -79,7 +79,12 @@ def test_partitions_that_are_not_here_are_reported(
 
 def test_no_groups(kafkafs: Kafkafs, corpus: Corpus) -> None:
     root = corpus("kafka43-crash")
-    assert stdout_of(kafkafs("groups", root)) == ""
+    nothing = "kafkafs: no groups are recorded in these directories\n"
+    result = kafkafs("groups", root)
+    assert (result.exit_code, result.stdout, result.stderr) == (0, "", nothing)
+    assert stdout_of(kafkafs("groups", "--json", root)) == ""
+    members = kafkafs("groups", "--members", corpus("groups43"), "billing-early")
+    assert (members.stdout, members.stderr) == ("", "kafkafs: none of these groups has members\n")
     assert stderr_of(kafkafs("groups", root, "x")) == (
         "kafkafs: no group x; no groups are recorded in these directories\n"
     )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 from click.shell_completion import CompletionItem
 
-from ..support import output
+from ..support import failures, output
 from ..support.params import as_of_option, configs_option, json_option, log_dirs_argument
 from ..support.verb import Verb
 from ..support.words import Config
@@ -17,6 +17,12 @@ if TYPE_CHECKING:
     from kafkafs.storage import ClusterChange
 
 _LOG: Final = "log"
+# What the rows of a subject are called, if not like the subject.
+_NOUNS: Final = {
+    "acls": "ACLs",
+    "configs": "configs of topics, brokers or other resources",
+    "users": "users with SCRAM credentials, and no delegation tokens",
+}
 _SUBJECTS: Final = (
     *("topics", "brokers", "configs", "quotas", "acls", "users", "features", "voters"),
 )
@@ -68,12 +74,19 @@ def command(
     beside it. SUBJECT is topics, brokers, configs, quotas, acls, users, features or voters; each
     NAME restricts it. Without a SUBJECT, describe the cluster in numbers.
 
+    The last changes in the log are often those of a shutdown: brokers are fenced, and partitions
+    lose their leaders. `kafkafs cluster log` shows when that began; --offset or --at shows the
+    state before it.
+
     `kafkafs cluster log LOG_DIRS` lists the changes since the oldest snapshot that the log
     continues, or since the beginning: when a topic was created or deleted, a leader elected, a
     config or an ACL changed, a broker fenced.
 
     With --at or --offset, show the state at an earlier time or offset, if the log and the snapshots
-    reach back that far. Users are shown without their secrets, and passwords in configs are hidden.
+    reach back that far. If the log does not name the leader or the voters of its quorum, the file
+    quorum-state beside it does, but only now: with --at or --offset they are unknown.
+
+    Users are shown without their secrets, and passwords in configs are hidden.
 
     Damaged and unknown records are reported on stderr, with exit code 1, and the others are shown.
     """
@@ -145,7 +158,21 @@ def _state(
     elif rows:
         lines, right = _TABLES[subject]
         output.table(_shown(lines([row.as_json() for row in rows])), right)
+    elif not code:
+        failures.warn(_nothing(subject, is_current=at is None and offset is None))
     return code
+
+
+def _nothing(subject: str, is_current: bool) -> str:
+    """Returns why a table would be empty."""
+    if subject != "voters":
+        return f"the cluster {'has' if is_current else 'had'} no {_NOUNS.get(subject, subject)}"
+    if is_current:
+        return "neither the metadata log nor the file quorum-state beside it names the voters"
+    return (
+        "the metadata log does not name the voters of that time, and quorum-state, which is not"
+        " read with --at or --offset, names only those of today"
+    )
 
 
 # -- tables ----------------------------------------------------------------------------------------
@@ -172,28 +199,55 @@ def _endpoints(found: _Rows) -> str:
 
 def _summary(rows: _Rows) -> Iterator[_Line]:
     row = rows[0]
-    yield "CLUSTER ID", row["clusterId"] or "-"
-    yield "STATE", f"after offset {row['offset'] - 1}, {output.time_text(row['timestamp'])}"
-    yield "CONTROLLER", "-" if row["controller"] is None else str(row["controller"])
-    yield "VOTERS", str(row["voters"])
-    yield "BROKERS", f"{row['brokers']}, of which {row['fencedBrokers']} fenced"
+    controller, version = row["controller"], row["metadataVersion"]
+    yield "CLUSTER ID", row["clusterId"] or "unknown"
+    yield "STATE", _position(row["offset"], row["timestamp"])
+    yield "CONTROLLER", "unknown" if controller is None else f"node {controller}"
+    yield "VOTERS", str(row["voters"] or "unknown")
+    yield "BROKERS", _parts(row["brokers"], {"fenced": row["fencedBrokers"]})
     yield "TOPICS", str(row["topics"])
+    without_leader, short = row["partitionsWithoutLeader"], row["underReplicatedPartitions"]
     yield (
         "PARTITIONS",
-        f"{row['partitions']}, of which {row['partitionsWithoutLeader']} without leader and"
-        f" {row['underReplicatedPartitions']} under-replicated",
+        _parts(row["partitions"], {"without a leader": without_leader, "under-replicated": short}),
     )
-    yield "CONFIGS", f"of {row['resourcesWithConfigs']} topics, brokers, groups, …"
-    yield "QUOTAS", str(row["quotas"])
+    yield (
+        "CONFIGS",
+        _counted(
+            row["resourcesWithConfigs"],
+            "resource has configs of its own",
+            "resources (topics, brokers, groups or client metrics) have configs of their own",
+        ),
+    )
+    entities = "entities (users, clients or IP addresses) have quotas"
+    yield "QUOTAS", _counted(row["quotas"], "entity has quotas", entities)
     yield "ACLS", str(row["acls"])
-    yield "USERS", f"{row['users']}, and {row['delegationTokens']} delegation tokens"
-    version = row["metadataVersion"]
-    yield "METADATA VERSION", "-" if version is None else str(version)
+    users = "users have SCRAM credentials"
+    yield "USERS", _counted(row["users"], "user has SCRAM credentials", users)
+    yield "DELEGATION TOKENS", str(row["delegationTokens"])
+    yield "METADATA VERSION", "unknown" if version is None else str(version)
+
+
+def _position(offset: int, timestamp: int) -> str:
+    """Names the state after the metadata log's records below `offset`."""
+    if offset <= 0:
+        return "before the first record of the metadata log"
+    return f"after offset {offset - 1} of the metadata log, {output.time_text(timestamp)}"
+
+
+def _parts(count: int, parts: dict[str, int]) -> str:
+    """Returns a count with how many of these are in each part, as in `3 (2 fenced)`."""
+    texts = [f"{'all' if part == count > 1 else part} {name}" for name, part in parts.items()]
+    return f"{count} ({', '.join(texts)})" if count else "0"
+
+
+def _counted(count: int, one: str, many: str) -> str:
+    return f"{count} {one if count == 1 else many}" if count else "0"
 
 
 def _topics(rows: _Rows) -> Iterator[_Line]:
     yield (
-        *("TOPIC", "PARTITION", "LEADER", "EPOCH", "REPLICAS", "ISR", "ELR", "TOPIC ID"),
+        *("TOPIC", "PARTITION", "LEADER", "LEADER EPOCH", "REPLICAS", "ISR", "ELR", "TOPIC ID"),
         "CHANGING",
     )
     for row in rows:
@@ -212,14 +266,14 @@ def _topics(rows: _Rows) -> Iterator[_Line]:
                 _list(each["isr"]),
                 _list(each["elr"]),
                 row["topicId"],
-                ", ".join(changing),
+                ", ".join(changing) or "-",
             )
         if not row["partitions"]:
-            yield (row["topic"], *["-"] * 6, row["topicId"], "")
+            yield (row["topic"], *["-"] * 6, row["topicId"], "-")
 
 
 def _brokers(rows: _Rows) -> Iterator[_Line]:
-    yield "NODE", "ROLE", "STATE", "RACK", "ENDPOINTS", "LOG DIRS"
+    yield "NODE", "ROLE", "STATE", "RACK", "ENDPOINTS", "LOG DIR IDS"
     for row in rows:
         broker, controller = row["broker"], row["controller"]
         if broker is not None:
@@ -286,13 +340,13 @@ def _features(rows: _Rows) -> Iterator[_Line]:
 
 
 def _voters(rows: _Rows) -> Iterator[_Line]:
-    yield "VOTER", "LEADER", "EPOCH", "DIRECTORY ID", "ENDPOINTS"
+    yield "VOTER", "LEADER", "LEADER EPOCH", "DIRECTORY ID", "ENDPOINTS"
     for row in rows:
-        leads = "leader" if row["isLeader"] else "-"
+        epoch = row["leaderEpoch"]
         yield (
             str(row["voter"]),
-            leads,
-            str(row["leaderEpoch"]),
+            "unknown" if epoch < 0 else "yes" if row["isLeader"] else "no",
+            "-" if epoch < 0 else str(epoch),
             row["directoryId"] or "-",
             _endpoints(row["endpoints"]),
         )

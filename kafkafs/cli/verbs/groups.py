@@ -96,10 +96,15 @@ def command(
             log_dirs, configs, ListMembers(groups), listed_members, found_members.append, at=at
         )
         _show(found_members, _member_rows(found_members), as_json)
+        if not (found_members or code or as_json):
+            failures.warn(f"{'none of these groups' if groups else 'no group'} has members")
         return code
     found: list[GroupOffset] = []
     code = perform(log_dirs, configs, ListGroups(groups), listed, found.append, at=at)
     _show(found, _rows(found), as_json, right=range(4, 10))
+    if not (found or code or as_json):
+        then = "" if at is None else f" as of {output.time_text(at)}"
+        failures.warn(f"no groups are recorded in these directories{then}")
     return code
 
 
