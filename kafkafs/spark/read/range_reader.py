@@ -61,6 +61,7 @@ class KafkafsReader(RangeReader, DataSourceReader):
         self._conditions = conditions
 
     def partitions(self) -> list[InputPartition]:
+        spare_collections()
         # Spark calls this in a process of its own, which has no other threads.
         ranges = plan(self._reading.log_dirs, self._options, self._conditions, may_fork=True)
         return [KafkafsInputPartition(each) for each in grouped(ranges, self._options)]
