@@ -20,8 +20,6 @@ from ..format.messages.message import Message, Schema
 _DEFAULT_ASSIGNOR: Final = "uniform"
 # ModernGroup's epoch of a target assignment that was never made.
 _NO_EPOCH: Final = -1
-# The state of a member that has reached its target assignment (MemberState.STABLE).
-_MEMBER_STABLE: Final = 0
 _TASKS: Final = ("activeTasks", "standbyTasks", "warmupTasks")
 
 
@@ -33,6 +31,11 @@ class GroupType(StrEnum):
     CONSUMER = "Consumer"
     SHARE = "Share"
     STREAMS = "Streams"
+
+
+#: The state of a member that has reached its target assignment: STABLE of Kafka's MemberState, of
+#: which streams groups have their own with other numbers.
+_MEMBER_STABLE: Final = {GroupType.CONSUMER: 0, GroupType.STREAMS: 1}
 
 
 class GroupState(StrEnum):
@@ -141,12 +144,10 @@ class _Member:
     metadata: Message | None = None
     current: Message | None = None
 
-    def is_reconciled_to(self, epoch: int) -> bool:
+    def is_reconciled_to(self, epoch: int, stable: int) -> bool:
         current = self.current
         return (
-            current is not None
-            and current["state"] == _MEMBER_STABLE
-            and current["memberEpoch"] == epoch
+            current is not None and current["state"] == stable and current["memberEpoch"] == epoch
         )
 
 
@@ -175,7 +176,8 @@ class ModernGroup:
             return GroupState.NOT_READY
         if self.epoch > self.target_epoch:
             return GroupState.ASSIGNING
-        if all(each.is_reconciled_to(self.target_epoch) for each in self.joined.values()):
+        stable = _MEMBER_STABLE[self.type]
+        if all(each.is_reconciled_to(self.target_epoch, stable) for each in self.joined.values()):
             return GroupState.STABLE
         return GroupState.RECONCILING
 

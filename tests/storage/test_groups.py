@@ -445,7 +445,7 @@ def test_a_streams_group() -> None:
     records += [
         (17, {}, {"epoch": 2, "validatedTopologyEpoch": 1}),
         (20, {}, {"assignmentEpoch": 2}),
-        (22, M1, {"memberEpoch": 2, "state": 0, "activeTasks": tasks, "standbyTasks": tasks}),
+        (22, M1, {"memberEpoch": 2, "state": 1, "activeTasks": tasks, "standbyTasks": tasks}),
     ]
     group = applied(*records)
     assert (group.type, group.state, group.protocol_type) == (
