@@ -220,13 +220,19 @@ def make(directory: Path) -> None:
         cluster.driver.close()
         for node in cluster.nodes.values():
             node.close()
+    print(f"cluster {CLUSTER_ID}")
+    pack(directory, NAME)
+
+
+def pack(directory: Path, name: str) -> None:
+    """Makes `directory`/NAME.tar.gz of `directory`/work/NAME."""
     archive = ["--sort=name", "--numeric-owner", "--owner=0", "--group=0", "--sparse"]
-    target = directory / f"{NAME}.tar.gz"
+    target = directory / f"{name}.tar.gz"
     subprocess.run(
-        ["tar", *archive, "-I", "gzip -9", "-cf", target, "-C", directory / "work", NAME],
+        ["tar", *archive, "-I", "gzip -9", "-cf", target, "-C", directory / "work", name],
         check=True,
     )
-    print(f"cluster {CLUSTER_ID}: {target}, {target.stat().st_size} bytes")
+    print(f"{target}, {target.stat().st_size} bytes")
 
 
 if __name__ == "__main__":
