@@ -216,7 +216,7 @@ def test_streams_and_small_documents(
 
 
 #: Files that change with every read.
-_CHANGING = ("status.json", "why.json", "log", "metrics", "summary.json")
+_CHANGING = ("status.json", "why.json", "log", "metrics", "summary.json", "report.html")
 
 
 @pytest.mark.slow
