@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import CorruptError
-from ..format.kernels.offset_commits import MALFORMED
+from ..format.kernels import offset_commits as kernel
 from ..format.layout import TRANSACTIONAL_MASK
 from ..format.messages.coordinator_records import (
     CoordinatorRecord,
@@ -90,7 +90,7 @@ def read_coordinator(view: View) -> CoordinatorState:
             record = _read(reader, columns, row, errors)
             if record is None:
                 continue
-            if left[row] == MALFORMED:
+            if left[row] == kernel.MALFORMED:
                 errors.add_row(columns, row, CorruptError("a malformed offset commit"))
             replay.apply(record, int(columns.offsets[row]))
     return CoordinatorState(table.finish(), replay, errors)

@@ -7,6 +7,8 @@ while doing so is verified by tests/test_sanitizer.py, which runs these tests un
 from __future__ import annotations
 
 import os
+import re
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -51,6 +53,14 @@ def test_the_kernels_in_use_are_compiled_unless_the_switch_says_otherwise(name: 
     is_extension = not str(in_use(name).__file__).endswith(".py")
     assert is_extension == kernels.COMPILED == (os.environ.get("KAFKAFS_KERNELS") != "python")
     assert str(uncompiled(name).__file__).endswith(".py")
+
+
+def test_no_module_imports_from_a_kernel() -> None:
+    """The import system would load the kernel a second time, and in the form that it prefers."""
+    root = Path(kernels.__file__).parents[2]
+    for path in root.rglob("*.py"):
+        found = re.findall(r"^from \S*\bkernels\.([a-z]\w*) import", path.read_text(), re.MULTILINE)
+        assert not found, path
 
 
 # -- headers ------------------------------------------------------------------------------------
