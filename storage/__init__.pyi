@@ -37,6 +37,7 @@ from .clock import milliseconds as milliseconds
 from .clock import not_a_time as not_a_time
 from .clock import parse_time as parse_time
 from .clock import time_text as time_text
+from .concurrency.interruption import delivering as delivering
 from .concurrency.interruption import interrupt as interrupt
 from .concurrency.read_ahead import processors as processors
 from .concurrency.read_ahead import read_ahead as read_ahead

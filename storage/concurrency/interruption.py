@@ -4,12 +4,23 @@ A signal handler runs between any two bytecodes of the main thread, and an excep
 leaves a change half done; a log that is interrupted so accepts no more writes, because its memory
 and the disk may differ (`Health.note_interruption`). A program whose handler calls `interrupt`
 completes the change first. The idea of protecting code from Ctrl-C comes from trio.
+
+Python swallows an exception that is raised while a finaliser runs (`__del__`, the callback of a
+weak reference), and only mentions it on stderr. `delivering` raises such an interrupt again.
 """
 
 from __future__ import annotations
 
+import signal
+import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import TracebackType
+from typing import Final
+
+# How long after it was swallowed an interrupt is raised again.
+_AGAIN_SECONDS: Final = 0.01
 
 
 class _Uninterrupted:
@@ -56,3 +67,30 @@ def interrupt() -> None:
     """Raises KeyboardInterrupt in the main thread as soon as that has left `uninterrupted`. To be
     called by a signal handler."""
     uninterrupted.interrupt()
+
+
+@contextmanager
+def delivering() -> Iterator[None]:
+    """Makes every `interrupt` arrive in the block, which the main thread must enter: one that is
+    swallowed is raised again shortly after. Takes SIGALRM; where that does not exist (Windows), it
+    has no effect."""
+    if not hasattr(signal, "setitimer"):
+        yield
+        return
+    hook = sys.unraisablehook
+
+    def swallowed(what: sys.UnraisableHookArgs) -> None:
+        if what.exc_type is KeyboardInterrupt and _is_main():
+            # Not raised here, where it would be swallowed as well.
+            signal.setitimer(signal.ITIMER_REAL, _AGAIN_SECONDS)
+        else:
+            hook(what)
+
+    before = signal.signal(signal.SIGALRM, lambda number, frame: interrupt())
+    sys.unraisablehook = swallowed
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        sys.unraisablehook = hook
+        signal.signal(signal.SIGALRM, before)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -14,7 +15,7 @@ from typing import TypeVar
 import pytest
 
 from kafkafs.storage.clock import SetClock
-from kafkafs.storage.concurrency.interruption import interrupt, uninterrupted
+from kafkafs.storage.concurrency.interruption import delivering, interrupt, uninterrupted
 from kafkafs.storage.io.durable import replaced
 from kafkafs.storage.log.append.writer import LogWriter
 from kafkafs.storage.log_manager import LogManager
@@ -49,6 +50,40 @@ def test_a_signal_interrupts_at_once() -> None:
     with pytest.raises(KeyboardInterrupt):
         work()
     assert done == []
+
+
+class SignalsWhenFinalised:
+    def __del__(self) -> None:
+        send()
+
+
+def test_a_signal_that_a_finaliser_swallows_interrupts_after_it(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    def work() -> None:
+        SignalsWhenFinalised()
+        threading.Event().wait(PATIENCE_SECONDS)
+
+    with delivering(), pytest.raises(KeyboardInterrupt):
+        work()
+    assert capfd.readouterr().err == ""
+    assert signal.getitimer(signal.ITIMER_REAL) == (0, 0)
+
+
+def test_what_else_a_finaliser_raises_is_mentioned_as_usual() -> None:
+    class Fails:
+        def __del__(self) -> None:
+            raise ValueError("from a finaliser")
+
+    mentioned: list[object] = []
+    hook = sys.unraisablehook
+    sys.unraisablehook = lambda what: mentioned.append(what.exc_type)
+    try:
+        with delivering():
+            Fails()
+    finally:
+        sys.unraisablehook = hook
+    assert mentioned == [ValueError]
 
 
 def test_a_change_is_made_first() -> None:

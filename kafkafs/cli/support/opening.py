@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, TypedDict, Unpack
 import click
 
 from kafkafs.mount.vfs.errnos import NoSuchName, TreeError
-from kafkafs.storage import StorageError, TopicPartition, interrupt
+from kafkafs.storage import StorageError, TopicPartition, delivering, interrupt
 
 from . import failures, output
 from .words import Config, plain_path
@@ -106,7 +106,8 @@ def ending_in_order() -> Iterator[None]:
     for each in mine:
         signal.signal(each, end)
     try:
-        yield
+        with delivering():
+            yield
     finally:
         for each in mine:
             signal.signal(each, before[each])
