@@ -105,7 +105,7 @@ class UnknownTopic(StorageError):
         self.strays = strays
         self._there = there
 
-    def __reduce__(self) -> tuple[type[UnknownTopic], tuple[str, Collection[str], Sequence[str]]]:
+    def __reduce__(self) -> tuple[type[UnknownTopic], tuple[object, ...]]:
         return type(self), (self.topic, self.similar, self.strays)
 
     @property
@@ -130,7 +130,7 @@ class CreatedLater(UnknownTopic):
         super().__init__(topic, there)
         self.at_ms = at_ms
 
-    def __reduce__(self) -> tuple[type[CreatedLater], tuple[str, int, Collection[str]]]:  # type: ignore[override]
+    def __reduce__(self) -> tuple[type[CreatedLater], tuple[object, ...]]:
         return type(self), (self.topic, self.at_ms, tuple(self._there))
 
     def __str__(self) -> str:
