@@ -63,6 +63,11 @@ class PartitionDir(NamedTuple):
     def path(self) -> str:
         return self.log_dir.directory.path_of(self.name)
 
+    def log_start_offset(self) -> int:
+        """Returns the checkpointed log start offset of a partition in normal use, 0 if there is
+        none."""
+        return self.log_dir.log_start_offsets.get((self.topic, self.partition), 0)
+
     def topic_id(self, held: OpenDirFd | None = None) -> str:
         """Returns the id in partition.metadata; "" if there is no such file. `held`: this
         directory, if the caller holds it. Raises CorruptError if the file is torn."""

@@ -8,7 +8,7 @@ Those of different clusters, and copies of one directory, are refused, unless on
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -16,14 +16,18 @@ from ..config.topic_file import newest
 from ..errors import (
     ConfigError,
     LogDirError,
+    NoClusterMetadata,
     SegmentGone,
     UnknownPartition,
     UnknownTopic,
     printable,
 )
-from ..format.files.names import PartitionState, TopicPartition
+from ..format.files.names import METADATA_TOPIC, PartitionState, TopicPartition
 from ..io.disk import DirFd
 from ..log.read.context import ReadContext
+from ..metadata.cluster_metadata import ClusterMetadata
+from ..metadata.image import MetadataImage
+from ..metadata.served_metadata import ServedMetadata
 from .log_dir import LogDir, PartitionDir
 from .replicas import ADVICE, PREFERRED_DIR, Partitions, ReplicaSelector
 
@@ -47,10 +51,9 @@ class LogDirs:
         paths: str | Sequence[str],
         context: ReadContext | None = None,
         preferred: str = "",
-        registered_id: Callable[[str], str] = lambda topic: "",
     ) -> None:
         """`preferred`: the one of `paths` to serve where they contradict each other, and whose
-        replicas to serve; "" if none. `registered_id`: see ReplicaSelector.
+        replicas to serve; "" if none.
 
         Raises LogDirError if one of `paths` is not a log directory, or is given twice, or if they
         belong to different clusters or are copies of one directory and none is preferred;
@@ -64,7 +67,9 @@ class LogDirs:
         if self._preferred is None:
             for found, why in (*self.of_other_clusters(), *_copies(self.dirs)):
                 raise LogDirError(found.path, f"{why}; {ADVICE}")
-        self._selector = ReplicaSelector(context or ReadContext(), self._preferred, registered_id)
+        context = context or ReadContext()
+        self._metadata = ServedMetadata(context)
+        self._selector = ReplicaSelector(context, self._preferred, self._metadata)
         self._joined = _Joined([], Partitions({}, self._selector))
         self._failed: list[str] = []
 
@@ -104,6 +109,31 @@ class LogDirs:
         """Returns the replicas that a broker's cluster did not know, by directory name and number;
         they are not topics."""
         return self._refreshed().strays
+
+    def metadata(self) -> MetadataImage:
+        """Returns the cluster as `__cluster_metadata-0` describes it; empty if there is none."""
+        try:
+            return self.cluster_metadata().image()
+        except (NoClusterMetadata, UnknownPartition, SegmentGone):
+            return MetadataImage()
+
+    def cluster_metadata(self) -> ClusterMetadata:
+        """Returns the reader of `__cluster_metadata-0`. Raises what `metadata_partition` raises."""
+        found = self.metadata_partition()
+        return self._metadata.of(found.directory, found.inode, found.log_start_offset)
+
+    def metadata_partition(self) -> PartitionDir:
+        """Returns the directory of `__cluster_metadata-0`. Raises NoClusterMetadata if there is
+        none, LogDirError if its copies contradict each other."""
+        try:
+            return self.partition(METADATA_TOPIC, 0)
+        except (UnknownTopic, UnknownPartition):
+            raise NoClusterMetadata(",".join(each.path for each in self.dirs)) from None
+
+    @property
+    def metadata_problems(self) -> list[str]:
+        """What could not be read of the cluster's metadata so far, one line each."""
+        return self._metadata.problems
 
     def stored_configs(self, topic: str) -> Mapping[str, str]:
         """Returns a topic's configs from kafkafs's own file, as texts by name."""

@@ -11,7 +11,7 @@ only when they are used.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from time import monotonic
@@ -24,6 +24,7 @@ from ..log.read.context import ReadContext
 from ..log.read.log import Log
 from ..log.state.election import ReplicaEnd, elect, truncation_offset
 from ..log.state.epochs import read_leader_epochs
+from ..metadata.served_metadata import ServedMetadata
 from .log_dir import LogDir, PartitionDir
 
 #: The config that names the preferred directory, and what to do about a contradiction.
@@ -54,14 +55,14 @@ class Partitions(Mapping[TopicPartition, PartitionDir]):
             self.topics.setdefault(topic, []).append(number)
             for copy in found:
                 first.setdefault(topic, {}).setdefault(id(copy.log_dir), copy)
-        self._spread = {
+        #: The topics that are in several log directories.
+        self.spread = {
             topic: _Topic(tuple(dirs.values())) for topic, dirs in first.items() if len(dirs) > 1
         }
 
     def __getitem__(self, key: TopicPartition) -> PartitionDir:
         copies = self._copies[key]
-        topic = self._spread.get(key[0])
-        return copies[0] if topic is None else self._selector.select(key, copies, topic)
+        return self._selector.select(key, self) if key[0] in self.spread else copies[0]
 
     def __contains__(self, key: object) -> bool:
         return key in self._copies
@@ -137,12 +138,12 @@ class ReplicaSelector:
         self,
         context: ReadContext,
         preferred: LogDir | None,
-        registered_id: Callable[[str], str] = lambda topic: "",
+        metadata: ServedMetadata,
     ) -> None:
-        """`registered_id` returns a topic's id in the cluster's metadata, "" if it has none."""
+        """`metadata`: reads the cluster's metadata, for the error of a topic with several ids."""
         self._context = context
         self._preferred = preferred
-        self._registered_id = registered_id
+        self._metadata = metadata
         # Guards what follows. The cluster's metadata are in a partition, too.
         self._lock = threading.RLock()
         self._selected: dict[TopicPartition, _Selected] = {}
@@ -168,10 +169,10 @@ class ReplicaSelector:
             if found.copies == partitions.copies(key):
                 yield from found.unserved
 
-    def select(
-        self, key: TopicPartition, copies: tuple[PartitionDir, ...], topic: _Topic
-    ) -> PartitionDir:
-        """Raises LogDirError if the copies contradict each other, or if none can be read."""
+    def select(self, key: TopicPartition, partitions: Partitions) -> PartitionDir:
+        """Returns the directory to serve of a partition, whose topic is in several. Raises
+        LogDirError if the copies contradict each other, or if none can be read."""
+        copies = partitions.copies(key)
         with self._lock:
             known = self._selected.get(key)
             if known is not None and known.copies == copies:
@@ -182,18 +183,17 @@ class ReplicaSelector:
                     self._selected[key] = replace(known, checked_at=now)
                     return known.served
             try:
-                found = self._selected[key] = self._select(key, copies, topic)
+                found = self._selected[key] = self._select(key, partitions)
             except LogDirError as error:
-                self._refused[key] = error
+                self._refused[key] = fresh(error)  # without its traceback, which refers to this
                 raise fresh(error) from None
             self._refused.pop(key, None)
             return found.served
 
-    def _select(
-        self, key: TopicPartition, copies: tuple[PartitionDir, ...], topic: _Topic
-    ) -> _Selected:
+    def _select(self, key: TopicPartition, partitions: Partitions) -> _Selected:
+        copies = partitions.copies(key)
         stamps = _stamps(copies)
-        candidates = self._of_one_life(copies, topic)
+        candidates = self._of_one_life(key, partitions)
         preferred = [copy for copy in candidates if copy.log_dir is self._preferred]
         if preferred or len(candidates) == 1:
             served = (preferred or candidates)[0]
@@ -219,11 +219,10 @@ class ReplicaSelector:
                 problems += (_behind(found, end, served, ends[leader]),)
         return _Selected(copies, stamps, served, tuple(unserved), problems, monotonic())
 
-    def _of_one_life(
-        self, copies: tuple[PartitionDir, ...], topic: _Topic
-    ) -> Sequence[PartitionDir]:
-        """Returns the copies that belong to the same topic, the preferred directory's if it has it.
-        Raises LogDirError if there are others and none is preferred, or only others."""
+    def _of_one_life(self, key: TopicPartition, partitions: Partitions) -> Sequence[PartitionDir]:
+        """Returns a partition's copies that belong to the same topic, the preferred directory's if
+        it has it. Raises LogDirError if there are others and none is preferred, or only others."""
+        copies, topic = partitions.copies(key), partitions.spread[key[0]]
         lives = topic.lives
         if lives is None:
             lives = topic.lives = {id(found.log_dir): _Life.of(found) for found in topic.found}
@@ -232,7 +231,7 @@ class ReplicaSelector:
             for one, other in combinations(lives.values(), 2):
                 why = other.contradiction(one)
                 if why:
-                    known = self._registered(topic.found[0].topic)
+                    known = self._registered(key[0], partitions)
                     raise LogDirError(other.found.path, f"{why}{known}; {ADVICE}")
             return copies
         why = ""
@@ -246,15 +245,19 @@ class ReplicaSelector:
             raise LogDirError(copies[0].path, f"{why}, which is preferred")
         return candidates
 
-    def _registered(self, topic: str) -> str:
+    def _registered(self, topic: str, partitions: Partitions) -> str:
         """Returns what to add to the error of a topic with several ids."""
         if topic == METADATA_TOPIC:
             return ""
         try:
-            topic_id = self._registered_id(topic)
+            found = partitions.get((METADATA_TOPIC, 0))
+            if found is None:
+                return ""
+            where = found.directory, found.inode, found.log_start_offset
+            known = self._metadata.of(*where).image().topics.get(topic)
         except (StorageError, OSError):
             return ""
-        return f" (the cluster's metadata has {printable(topic_id)})" if topic_id else ""
+        return f" (the cluster's metadata has {printable(known.topic_id)})" if known else ""
 
     def _ends(
         self, key: TopicPartition, candidates: Sequence[PartitionDir]
@@ -274,10 +277,7 @@ class ReplicaSelector:
 
     def _end_offset(self, key: TopicPartition, found: PartitionDir) -> int:
         """Returns a replica's log end offset."""
-
-        def start() -> int:
-            return found.log_dir.log_start_offsets.get(key, 0)
-
+        start = found.log_start_offset
         try:
             return Log(found.directory, *key, start, self._context).view().end_offset
         finally:

@@ -228,7 +228,10 @@ class Log:
         if view is not None and view.segments is ended and view.start_offset == start:
             return view
         usable = [offset for offset in snapshots if offset <= end]
-        stable = cache(partial(self._stable_offset, usable, ended, start, end))
+        # Not a method: the view would refer to this log, which refers to the view.
+        hold = partial(_hold, self.directory, self._context)
+        limit = self._context.limits.max_batch_bytes
+        stable = cache(partial(_stable_offset, hold, usable, ended, start, end, limit))
         return replace(
             self._empty_view(start),
             segments=ended,
@@ -236,14 +239,6 @@ class Log:
             stable_offset=stable,
             ended_at_ms=at_end.at_ms,
         )
-
-    def _stable_offset(
-        self, snapshots: Sequence[int], segments: Segments, start: int, end: int
-    ) -> int:
-        """Returns the last stable offset of segments that end before ``end``."""
-        limit = self._context.limits.max_batch_bytes
-        tail = walk_from_start(self._held, snapshots, segments, limit)
-        return max(min([end, *tail.open_transactions.values()]), start)
 
     def _empty_view(self, start: int) -> View:
         return View(
@@ -288,9 +283,7 @@ class Log:
         return listed, logs, snapshots
 
     def _held(self) -> OpenDirFd:
-        held = self._context.files.get(self.directory, self.directory.hold)
-        assert isinstance(held, OpenDirFd)
-        return held
+        return _hold(self.directory, self._context)
 
     def _files(self, log: LogFile, known: dict[int, SegmentFiles]) -> SegmentFiles:
         files = known.get(log.base_offset)
@@ -306,3 +299,23 @@ class Log:
         limit = self._context.limits.max_batch_bytes
         tail = advance(Tail(log.base_offset), (segment,), limit)
         return min(tail.next_offset, MAX_OFFSET)
+
+
+def _hold(directory: DirFd, context: ReadContext) -> OpenDirFd:
+    """Returns the directory, opened once for all readers."""
+    held = context.files.get(directory, directory.hold)
+    assert isinstance(held, OpenDirFd)
+    return held
+
+
+def _stable_offset(
+    hold: Callable[[], OpenDirFd],
+    snapshots: Sequence[int],
+    segments: Segments,
+    start: int,
+    end: int,
+    max_batch_bytes: int,
+) -> int:
+    """Returns the last stable offset of segments that end before ``end``."""
+    tail = walk_from_start(hold, snapshots, segments, max_batch_bytes)
+    return max(min([end, *tail.open_transactions.values()]), start)
