@@ -40,13 +40,12 @@ class _Sum:
     """The records applied so far, with the offset after them; -1 before the first read. `has_gap`:
     the log begins after what they started from."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self) -> None:
         self.replay = MetadataReplay()
         self.problems = Problems()
         self.offset = -1
         self.timestamp = NO_TIMESTAMP
         self.has_gap = False
-        self._path = path
         self._snapshot_end = 0  # of the snapshot whose quorum is not known yet
 
     def complete_quorum(self, view: View) -> bool:
@@ -66,14 +65,13 @@ class _Sum:
         """Applies a snapshot. Raises SegmentGone, or CorruptError if it is not a file."""
         self._snapshot_end = snapshot.end_offset
         for entry in snapshot.entries(context, self.problems):
-            self.timestamp = max(self.timestamp, entry.snapshot_timestamp)
+            if entry.snapshot_timestamp is not None:
+                self.timestamp = entry.snapshot_timestamp
             self._apply(entry)
 
     def read(self, view: View, end: int) -> None:
         """Applies the log's records up to the offset `end`."""
-        for entry in log_entries(view, self.offset, self.problems):
-            if entry.offset >= end:
-                break
+        for entry in log_entries(view, self.offset, self.problems, end):
             self.timestamp = entry.timestamp
             self._apply(entry)
         self.offset = max(self.offset, end)
@@ -85,7 +83,7 @@ class _Sum:
             return
         replay.apply(record)
         if replay.complaints:
-            self.problems.note_complaints(self._path, entry.offset, replay.complaints)
+            self.problems.note_complaints(entry, replay.complaints)
 
     def image(self) -> MetadataImage:
         return self.replay.image(self.offset, self.timestamp, self.problems.all)
@@ -109,7 +107,7 @@ class ClusterMetadata:
         self._at_ms = at_ms
         self._lock = threading.Lock()  # guards what follows
         self._view: View | None = None
-        self._sum = _Sum(log.path)
+        self._sum = _Sum()
         self._image = MetadataImage()
 
     @property
@@ -195,7 +193,7 @@ class ClusterMetadata:
             raise MetadataUnavailable(self._log.path, None, self._at_ms, self.reach())
         found.complete_quorum(view)
         entries = log_entries(view, found.offset, found.problems)
-        return MetadataHistory(self._log.path, found.replay, found.image(), found.problems, entries)
+        return MetadataHistory(found.replay, found.image(), found.problems, entries)
 
     def reach(self) -> str:
         """Describes what the log and the snapshots on the disk reach back to, and how far they
@@ -223,11 +221,20 @@ class ClusterMetadata:
         """Returns what the state can start from, the newest first: snapshots, and None for a log
         from offset 0 on."""
         found: list[MetadataSnapshot | None] = [
-            each
-            for each in list_snapshots(self._log.directory)
-            if self._at_ms is None or each.last_timestamp(self._context) <= self._at_ms
+            each for each in list_snapshots(self._log.directory) if self._is_shown(each, view)
         ]
         return [*found, None] if view.start_offset == 0 else found
+
+    def _is_shown(self, snapshot: MetadataSnapshot, view: View) -> bool:
+        """Returns whether a snapshot has no record later than the time that is shown."""
+        if self._at_ms is None:
+            return True
+        if view.ended_at_ms is not None and snapshot.end_offset > view.end_offset:
+            return False
+        last = snapshot.last_timestamp(self._context)
+        if last is None:  # no later than the log's records up to that time, if there are any
+            return view.start_offset < view.end_offset >= snapshot.end_offset
+        return last <= self._at_ms
 
     def _refresh(self) -> View:
         """Reads what was appended since the last call."""
@@ -245,21 +252,21 @@ class ClusterMetadata:
         found.offset = max(found.offset, 0)
         if found.offset < view.start_offset:
             found.has_gap = True
-            found.problems.note_damage(
-                f"{printable(self._log.path)}: offsets {found.offset} to "
-                f"{view.start_offset - 1} are in no snapshot and not in the log"
+            what = (
+                f"offsets {found.offset} to {view.start_offset - 1} are in no snapshot and not in"
+                " the log"
             )
+            found.problems.note_damage(CorruptError(what, self._log.path))
         found.read(view, view.end_offset)
         self._image = found.image()
 
-    def _started(self, bases: Iterable[MetadataSnapshot | None], view: View | None = None) -> _Sum:
+    def _started(self, bases: Iterable[MetadataSnapshot | None]) -> _Sum:
         """Returns the state of the first of the bases without damage, or of the first that can be
-        read; its offset is -1 if there is none. Its problems are those of all that were tried.
-        With a `view`, the log's control records before a snapshot are applied, too."""
+        read; its offset is -1 if there is none. Its problems are those of all that were tried."""
         problems: list[str] = []
         damaged: _Sum | None = None
         for snapshot in bases:
-            found = _Sum(self._log.path)
+            found = _Sum()
             try:
                 if snapshot is not None:
                     found.start(snapshot, self._context)
@@ -272,18 +279,17 @@ class ClusterMetadata:
                 found.problems.damage += problems
                 return found
             damaged = damaged or found
-        found = damaged or _Sum(self._log.path)
+        found = damaged or _Sum()
         found.problems.damage[:] = problems
         return found
 
 
 @dataclass(frozen=True, slots=True)
 class MetadataHistory:
-    """The records of the metadata log at `path` after an `image`, the oldest known state: `entries`
-    yields them, adding to `problems` what cannot be read. `replay` has that state, for the reader
-    to apply them to."""
+    """The records of the metadata log after an `image`, the oldest known state: `entries` yields
+    them, adding to `problems` what cannot be read. `replay` has that state, for the reader to apply
+    them to."""
 
-    path: str
     replay: MetadataReplay
     image: MetadataImage
     problems: Problems
@@ -304,4 +310,5 @@ def _oldest(view: View, snapshots: Sequence[MetadataSnapshot]) -> tuple[int, int
     fitting = [each for each in snapshots if each.end_offset >= view.start_offset]
     if not fitting:
         return None
-    return fitting[-1].end_offset, fitting[-1].last_timestamp(view.context)
+    last = fitting[-1].last_timestamp(view.context)
+    return fitting[-1].end_offset, NO_TIMESTAMP if last is None else last

@@ -25,6 +25,7 @@ from .words import (
     acl_text,
     endpoint_text,
     entity_text,
+    number_json,
     number_text,
     resource_text,
     resource_word,
@@ -234,7 +235,7 @@ class UnitReader:
             self.simple(entry, "quotaRemoved", text, **details)
         else:
             text = f"quota {key} of {entity_text(entity)} set to {number_text(value)}"
-            self.simple(entry, "quotaSet", text, **details, value=value)
+            self.simple(entry, "quotaSet", text, **details, value=number_json(value))
 
     def add_acl(self, entry: MetadataEntry, data: Message) -> None:
         acl = acl_of(data)

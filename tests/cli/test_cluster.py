@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from kafkafs.storage.format.records.record_columns import SimpleRecord
+from tests.building import BatchFields, build_batch
 from tests.cli.results import Corpus, Kafkafs, lines_of, rows_of, stderr_of
 
 #: Before the broker of groups43 began to shut down.
@@ -66,6 +68,11 @@ def test_a_summary(kafkafs: Kafkafs, root: Path) -> None:
             {"entity": {"client-id": None, "user": "birch"}},
         ),
         (
+            "quotas|user (default)",
+            "user (default)  consumer_byte_rate  7654321",
+            {"entity": {"user": None}},
+        ),
+        (
             "acls User:copper",
             "CLUSTER  kafka-cluster  LITERAL  User:copper  10.0.0.7  ALTER_CONFIGS  DENY",
             {"permission": "DENY", "principal": "User:copper"},
@@ -83,7 +90,7 @@ def test_a_summary(kafkafs: Kafkafs, root: Path) -> None:
 def test_a_table_of_each_subject(
     kafkafs: Kafkafs, root: Path, words: str, line: str, row: dict[str, object]
 ) -> None:
-    arguments = ("--offset", OFFSET, root, *words.split())
+    arguments = ("--offset", OFFSET, root, *words.split("|" if "|" in words else None))
     assert cells(line) in map(cells, lines_of(kafkafs("cluster", *arguments))[1:])
     first = rows_of(kafkafs("cluster", "--json", *arguments))[0]
     assert {name: first[name] for name in row} == row
@@ -136,10 +143,28 @@ def test_what_cannot_be_shown_is_named_with_what_can(
     assert "at 2020-01-01T00:00:00.000Z is unknown: the log and its snapshots reach from" in told
     told = stderr_of(kafkafs("cluster", root, "topics", "mein"))
     assert told == "kafkafs: the topics of the cluster include no mein; did you mean main?\n"
+    told = stderr_of(kafkafs("cluster", root, "quotas", "birch"))
+    assert "the quotas of the cluster include no birch; there are" in told
+    assert ", user birch, client-id birch, " in told
     assert "no __cluster_metadata-0" in stderr_of(kafkafs("cluster", corpus("kafka28")))
     told = stderr_of(kafkafs("cluster", root, "topic"), 2)
     assert "'topic' is not one of topics, brokers, configs" in told
     assert stderr_of(kafkafs("cluster", "--offset", 3, root, "log"), 2)
+
+
+def test_a_name_makes_neither_lines_nor_colours(kafkafs: Kafkafs, writable_corpus: Corpus) -> None:
+    """Even in a pipe: `cluster log | grep` finds one line for each change."""
+    root = writable_corpus("groups43")
+    name, value = b"a\n\x1b[31m", b"1 topic x deleted\n"
+    config = bytes([1, 4, 0, 4, len(name) + 1]) + name + b"\2n" + bytes([len(value) + 1]) + value
+    batch = build_batch([SimpleRecord(value=config + b"\0")], BatchFields(base_offset=555))
+    with (root / "__cluster_metadata-0" / f"{0:020}.log").open("ab") as log:
+        log.write(batch)
+    (line,) = lines_of(kafkafs("cluster", root, "configs", name.decode()))[1:]
+    assert line == r"broker    a\n\x1b[31m  n       1 topic x deleted\n"
+    assert lines_of(kafkafs("cluster", "log", root))[-1].endswith(
+        r"configs of broker a\n\x1b[31m: n=1 topic x deleted\n set"
+    )
 
 
 def test_a_directory_called_log(

@@ -289,6 +289,27 @@ def test_of_several_brokers_the_log_that_reaches_furthest_counts(corpus: Corpus)
     assert "topic reborn deleted, with 1 partition" in lines
 
 
+def test_a_snapshot_of_an_unknown_time_is_no_base_beyond_the_log(
+    cut: Path, entries: list[MetadataEntry]
+) -> None:
+    """Headers are damaged, and the newest snapshot has records later than the time that is
+    shown."""
+    for snapshot in (cut / QUORUM).glob("*.checkpoint"):
+        data = bytearray(snapshot.read_bytes())
+        data[80] ^= 1  # in the first batch, which has only the header
+        snapshot.chmod(0o600)
+        snapshot.write_bytes(data)
+    at_ms = entries[300].timestamp
+    end = next(entry.offset for entry in entries if entry.timestamp > at_ms)
+    assert SNAPSHOTS[0] < end < SNAPSHOTS[1]
+    found = cluster_state(Engine(str(cut), at_ms=at_ms)).image
+    expected = replayed(entries, end)
+    assert (found.offset, found.topics, found.acls) == (end, expected.topics, expected.acls)
+    assert len(found.problems) == 1
+    with pytest.raises(MetadataUnavailable):
+        cluster_state(Engine(str(cut), at_ms=entries[0].timestamp))
+
+
 @pytest.fixture
 def silent(cut: Path) -> Path:
     """Makes a copy whose log begins after the last election, with a snapshot before it."""
@@ -430,13 +451,15 @@ def test_damaged_and_unknown_records_are_told_and_the_rest_counts(
 ) -> None:
     unregister = bytes([1, 1, 0]) + (1).to_bytes(4, "big") + bytes(9)
     garbage, unfence = b"\x01\x02", b"\x01\x08\0" + bytes(13)
-    engine = grown(values(b"\x01\x63\x00", garbage, CONFIG, unregister, unfence))
+    batch = values(b"\x01\x63\x00", garbage, CONFIG, unregister, unfence)
+    engine = grown(batch)
     path = f"{engine.log_dirs.dirs[0].path}/{QUORUM}/{LOG}"
+    size = Path(path).stat().st_size - len(batch)
     found = list(describe_cluster(engine, DescribeCluster(ClusterSubject.CONFIGS, None, ("7",))))
     problems = [row.error for row in found if isinstance(row, PartitionFailed)]
     assert problems == [
-        f"{path}: offset {END + 1}: a varint extends past the end of its record",
-        f"{path}: offset {END}: unknown metadata record type 99",
+        f"{path}: position {size}: offset {END + 1}: a varint extends past the end of its record",
+        f"{path}: position {size}: offset {END}: unknown metadata record type 99",
     ]
     assert found[-1].as_json() == {
         "resourceType": "broker",
