@@ -194,6 +194,7 @@ from .log.state.producers import OpenTransaction as OpenTransaction
 from .log_dirs.engine import Engine as Engine
 from .log_dirs.log_dir import PartitionDir as PartitionDir
 from .log_dirs.log_dir import check_is_log_dir as check_is_log_dir
+from .log_dirs.log_dirs import absolute_configs as absolute_configs
 from .log_dirs.purging import FoundLeftover as FoundLeftover
 from .log_dirs.selection import Selected as Selected
 from .log_dirs.selection import Selection as Selection

@@ -8,7 +8,7 @@ Those of different clusters, and copies of one directory, are refused, unless on
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -23,7 +23,8 @@ from ..errors import (
     printable,
 )
 from ..format.files.names import METADATA_TOPIC, PartitionState, TopicPartition
-from ..io.disk import DirFd
+from ..io.disk import DirFd, absolute_path
+from ..io.local_path import local_path
 from ..log.read.context import ReadContext
 from ..metadata.cluster_metadata import ClusterMetadata
 from ..metadata.image import MetadataImage
@@ -40,6 +41,15 @@ class _Joined:
     listings: list[list[PartitionDir]]
     partitions: Partitions
     strays: Mapping[TopicPartition, PartitionDir] = field(default_factory=dict)
+
+
+def absolute_configs(configs: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Returns the configs of a run for a process with another working directory: kafkafs.prefer.dir
+    is an absolute path. Raises LogDirError if it is a URL of another scheme than `file`."""
+    found = dict(configs)
+    if found.get(PREFERRED_DIR):
+        found[PREFERRED_DIR] = absolute_path(local_path(found[PREFERRED_DIR]))
+    return found
 
 
 class LogDirs:
@@ -216,7 +226,7 @@ def _copies(log_dirs: Sequence[LogDir]) -> Iterator[tuple[LogDir, str]]:
 def _find_preferred(log_dirs: Sequence[LogDir], path: str) -> LogDir:
     identity = None
     with suppress(SegmentGone):
-        identity = _identity(DirFd(path))
+        identity = _identity(DirFd(local_path(path)))
     for log_dir in log_dirs:
         if _identity(log_dir.directory) == identity:
             return log_dir

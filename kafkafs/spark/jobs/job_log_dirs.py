@@ -12,6 +12,7 @@ from kafkafs.storage import (
     PartitionDir,
     Selected,
     Selection,
+    absolute_configs,
     local_path,
 )
 
@@ -39,7 +40,12 @@ class JobLogDirs:
         """Accepts paths as on a command line: comma-separated, with wildcards, relative."""
         listed = log_dirs.split(",") if isinstance(log_dirs, str) else log_dirs
         paths = find_log_dirs([local_path(os.fspath(path)) for path in listed])
-        return cls(tuple(paths), tuple(sorted((configs or {}).items())), at_ms)
+        return cls(tuple(paths), _absolute(configs), at_ms)
+
+    @classmethod
+    def new(cls, log_dirs: Sequence[str], configs: Mapping[str, str] | None = None) -> JobLogDirs:
+        """Accepts absolute paths of directories that may not exist yet."""
+        return cls(tuple(log_dirs), _absolute(configs))
 
     def engine(self) -> Engine:
         """Returns the directories opened for reading; tasks in the same process share the engine.
@@ -54,6 +60,10 @@ class JobLogDirs:
             engine.partition_dir(*key)
             for key in Selection(tuple(topics)).partitions(engine.topics())
         ]
+
+
+def _absolute(configs: Mapping[str, str] | None) -> tuple[Config, ...]:
+    return tuple(sorted(absolute_configs((configs or {}).items()).items()))
 
 
 @lru_cache(maxsize=4)
