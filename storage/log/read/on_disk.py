@@ -1,4 +1,5 @@
-"""Every `.log` that a partition's directory still holds: the segments of the log, and leftovers.
+"""Every `.log` that the directories of a partition still hold: the segments of the log, and
+leftovers.
 
 Leftovers are segments that retention or a truncation deleted, or that compaction replaced
 (`.deleted`), until they are removed; and the output of unfinished cleanings (`.cleaned`, `.swap`).
@@ -8,12 +9,15 @@ The files overlap: compaction leaves both the old segments and the new ones.
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
 
+from ...errors import SegmentGone
 from ...format.files.names import FileKind, FileState
 from ...format.layout import MAX_OFFSET
 from ...format.records.batch import BatchHeader
@@ -23,7 +27,6 @@ from ...io.retry import retry_if_gone
 from ...segment.segment import FilePool, HeldFile, Segment, SegmentFiles
 from .as_of import first_later
 from .log import Log
-from .markers import Marker
 from .segments import Segments
 from .transactions import Isolation, read_markers
 from .view import View
@@ -112,32 +115,39 @@ class PartitionOnDisk:
     def is_aborted(self, header: BatchHeader) -> bool:
         """Whether the first marker of a transactional batch's producer after it, in any file, is an
         ABORT."""
-        markers = self._markers.get(header.producer_id, ())
-        after = (each for each in markers if each.offset >= header.base_offset)
-        first = min(after, key=lambda marker: marker.offset, default=None)
-        return first is not None and first.is_abort
+        offsets, aborts = self._markers.get(header.producer_id, ((), ()))
+        at = bisect_left(offsets, header.base_offset)
+        return at < len(offsets) and aborts[at]
 
     @cached_property
-    def _markers(self) -> dict[int, set[Marker]]:
-        """The transaction markers in all files by producer id."""
-        found: defaultdict[int, set[Marker]] = defaultdict(set)
-        for file in self.files:
+    def _markers(self) -> dict[int, tuple[Sequence[int], Sequence[bool]]]:
+        """The transaction markers in all files by producer id: their offsets, ascending, and which
+        are an ABORT. At the same offset, that of the file with the lowest rank counts."""
+        found: defaultdict[int, dict[int, bool]] = defaultdict(dict)
+        for file in sorted(self.files, key=lambda file: file.rank):
             for producer_id, markers in read_markers(file.segment, self.view.context).items():
-                found[producer_id].update(m for m in markers if m.offset < self.end_offset)
-        return found
+                for marker in markers:
+                    if marker.offset < self.end_offset:
+                        found[producer_id].setdefault(marker.offset, marker.is_abort)
+        return {
+            producer_id: (sorted(aborts), [aborts[offset] for offset in sorted(aborts)])
+            for producer_id, aborts in found.items()
+        }
 
 
 def _held_files(
     log: Log, replicas: Sequence[DirFd]
 ) -> tuple[View, tuple[LogOnDisk, ...], list[HeldFile]]:
-    """Lists the directories and opens the files. Raises SegmentGone if one vanishes meanwhile."""
+    """Lists the directories and opens the files. Raises SegmentGone if one vanishes meanwhile. A
+    replica whose directory no longer exists is left out."""
     view = log.view()
     found = [LogOnDisk(segment, True) for segment in view.segments]
     served = {segment.files.identity for segment in view.segments}
-    for directory in (log.directory, *replicas):
-        for file in _leftovers(directory, view.context.files, directory is not log.directory):
-            if file.segment.files.identity not in served:
-                found.append(file)
+    leftovers = list(_leftovers(log.directory, view.context.files, False))
+    for replica in replicas:
+        with suppress(SegmentGone):
+            leftovers += _leftovers(replica, view.context.files, True)
+    found += (each for each in leftovers if each.segment.files.identity not in served)
     found.sort(key=lambda file: (file.segment.base_offset, file.rank))
     return view, tuple(found), [file.segment.files.hold() for file in found]
 
@@ -147,7 +157,7 @@ def _leftovers(directory: DirFd, pool: FilePool, is_of_replica: bool) -> Iterato
     names, _ = directory.files(*_SUFFIXES)
     for name, status in names.items():
         parsed = _LOG.fullmatch(name)
-        if status is not None and parsed is not None:
+        if status is not None and parsed is not None and int(parsed[1]) <= MAX_OFFSET:
             files = _LeftoverFiles(directory, name, (status.st_dev, status.st_ino), pool)
             segment = Segment(files, status.st_size, status.st_mtime_ns)
             is_unfinished = parsed[2] == FileState.CLEANED
