@@ -225,7 +225,7 @@ def _copies(log_dirs: Sequence[LogDir]) -> Iterator[tuple[LogDir, str]]:
 
 def _find_preferred(log_dirs: Sequence[LogDir], path: str) -> LogDir:
     identity = None
-    with suppress(SegmentGone):
+    with suppress(SegmentGone, LogDirError, ValueError):  # ValueError: it contains a NUL
         identity = _identity(DirFd(local_path(path)))
     for log_dir in log_dirs:
         if _identity(log_dir.directory) == identity:

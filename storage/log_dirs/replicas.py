@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from time import monotonic
-from typing import Final
+from typing import Final, NamedTuple
 
 from ..errors import CorruptError, LogDirError, SegmentGone, StorageError, fresh, printable
 from ..format.files.names import LEADER_EPOCH_FILE, METADATA_TOPIC, TopicPartition
@@ -23,7 +23,7 @@ from ..io.disk import DirFd
 from ..log.read.context import ReadContext
 from ..log.read.log import Log
 from ..log.state.election import ReplicaEnd, elect, truncation_offset
-from ..log.state.epochs import read_leader_epochs
+from ..log.state.epochs import LeaderEpochFileCache, read_leader_epochs
 from ..metadata.served_metadata import ServedMetadata
 from .log_dir import LogDir, PartitionDir
 
@@ -117,6 +117,49 @@ class _Life:
         return ""
 
 
+class _Replica(NamedTuple):
+    """A replica that takes part in an election. Without readable leader epochs it takes part as one
+    that has none; `epochs_error` says why they cannot be read, "" if they can."""
+
+    found: PartitionDir
+    end: ReplicaEnd
+    epochs_error: str
+
+    @property
+    def _path(self) -> str:
+        return printable(self.found.path)
+
+    def is_ahead(self, leader: _Replica) -> bool:
+        """Returns whether it has offsets that the leader lacks, or others instead."""
+        common = truncation_offset(leader.end.epochs, self.end.epochs)
+        return self.end.end_offset > min(common, leader.end.end_offset)
+
+    def describe_ahead(self, leader: _Replica) -> str:
+        """Describes what the leader lacks of this replica."""
+        mine, its, served = self.end, leader.end, leader._path
+        offset = truncation_offset(its.epochs, mine.epochs)
+        if offset < mine.end_offset:
+            epochs = f"its latest leader epoch is {mine.epochs.latest}, not {its.epochs.latest}"
+            left = f"its {mine.end_offset - offset} offsets from there on are not served"
+            return f"{self._path}: diverges from {served} at offset {offset}: {epochs}; {left}"
+        why = f"which is served for its leader epoch {its.epochs.latest}"
+        if not mine.epochs.entries:
+            why += f": this replica has no leader epochs, because {LEADER_EPOCH_FILE} "
+            why += "cannot be read" if self.epochs_error else "is missing or empty"
+        ahead = mine.end_offset - its.end_offset
+        return f"{self._path}: ends at offset {mine.end_offset}, {ahead} after {served}, {why}"
+
+    def describe_behind(self, leader: _Replica) -> str:
+        """Describes that this replica only lacks offsets."""
+        behind, served = leader.end.end_offset - self.end.end_offset, leader._path
+        end = f"ends at offset {self.end.end_offset}"
+        return f"{self._path}: {end}, {behind} before {served}, which is served"
+
+    def describe_epochs_error(self) -> str:
+        """Describes why it takes part as a replica without leader epochs."""
+        return f"{self._path}: leader epochs not readable: {self.epochs_error}"
+
+
 @dataclass(frozen=True, slots=True)
 class _Selected:
     """The result of an election between `copies`, whose files of leader epochs had these `stamps`.
@@ -147,16 +190,17 @@ class ReplicaSelector:
         # Guards what follows. The cluster's metadata are in a partition, too.
         self._lock = threading.RLock()
         self._selected: dict[TopicPartition, _Selected] = {}
-        self._refused: dict[TopicPartition, LogDirError] = {}
+        self._refused: dict[TopicPartition, tuple[tuple[PartitionDir, ...], LogDirError]] = {}
 
     def problems(self, partitions: Partitions) -> Iterator[str]:
         """Yields what is known to differ between copies; one line each."""
         with self._lock:
             selected, refused = dict(self._selected), dict(self._refused)
         for key in sorted({*selected, *refused}):
-            if key in refused and key in partitions:
-                yield str(refused[key])
-            elif key in selected and selected[key].copies == partitions.copies(key):
+            copies = partitions.copies(key)
+            if key in refused and refused[key][0] == copies:
+                yield str(refused[key][1])
+            elif key in selected and selected[key].copies == copies:
                 yield from selected[key].unserved
                 yield from selected[key].problems
 
@@ -185,7 +229,8 @@ class ReplicaSelector:
             try:
                 found = self._selected[key] = self._select(key, partitions)
             except LogDirError as error:
-                self._refused[key] = fresh(error)  # without its traceback, which refers to this
+                # Without the traceback, which refers to this object.
+                self._refused[key] = copies, fresh(error)
                 raise fresh(error) from None
             self._refused.pop(key, None)
             return found.served
@@ -193,57 +238,64 @@ class ReplicaSelector:
     def _select(self, key: TopicPartition, partitions: Partitions) -> _Selected:
         copies = partitions.copies(key)
         stamps = _stamps(copies)
-        candidates = self._of_one_life(key, partitions)
+        candidates, problems = self._of_one_life(key, partitions)
         preferred = [copy for copy in candidates if copy.log_dir is self._preferred]
-        if preferred or len(candidates) == 1:
-            served = (preferred or candidates)[0]
-            problems = tuple(
+        if preferred:
+            served = preferred[0]
+            problems = [
                 f"{printable(copy.path)}: not served, because {printable(served.path)} is preferred"
                 for copy in copies
                 if copy is not served
-            )
-            return _Selected(copies, stamps, served, (), problems, monotonic())
+            ]
+            return _Selected(copies, stamps, served, (), tuple(problems), monotonic())
+        if len(candidates) == 1:
+            return _Selected(copies, stamps, candidates[0], (), tuple(problems), monotonic())
         _refuse_same_broker(candidates)
-        readable, ends, unserved = self._ends(key, candidates)
-        if not readable:
+        replicas, unserved = self._replicas(key, candidates)
+        if not replicas:
             raise LogDirError(candidates[0].path, f"no replica can be read; {unserved[0]}")
-        leader = elect(ends)
-        served, problems = readable[leader], ()
-        for found, end in zip(readable, ends, strict=True):
-            common = min(
-                truncation_offset(ends[leader].epochs, end.epochs), ends[leader].end_offset
-            )
-            if end.end_offset > common:
-                unserved.append(_ahead(found, end, served, ends[leader]))
-            elif end.end_offset < ends[leader].end_offset:
-                problems += (_behind(found, end, served, ends[leader]),)
-        return _Selected(copies, stamps, served, tuple(unserved), problems, monotonic())
+        leader = replicas[elect([replica.end for replica in replicas])]
+        for replica in replicas:
+            if replica.is_ahead(leader):
+                unserved.append(replica.describe_ahead(leader))
+            elif replica.end.end_offset < leader.end.end_offset:
+                problems.append(replica.describe_behind(leader))
+            if replica.epochs_error:
+                unserved.append(replica.describe_epochs_error())
+        served = leader.found
+        return _Selected(copies, stamps, served, tuple(unserved), tuple(problems), monotonic())
 
-    def _of_one_life(self, key: TopicPartition, partitions: Partitions) -> Sequence[PartitionDir]:
+    def _of_one_life(
+        self, key: TopicPartition, partitions: Partitions
+    ) -> tuple[Sequence[PartitionDir], list[str]]:
         """Returns a partition's copies that belong to the same topic, the preferred directory's if
-        it has it. Raises LogDirError if there are others and none is preferred, or only others."""
+        it has it, and why the others are not served. Raises LogDirError if there are others and
+        none is preferred, or only others."""
         copies, topic = partitions.copies(key), partitions.spread[key[0]]
-        lives = topic.lives
-        if lives is None:
-            lives = topic.lives = {id(found.log_dir): _Life.of(found) for found in topic.found}
+        of_topic = topic.lives
+        if of_topic is None:
+            of_topic = topic.lives = {id(found.log_dir): _Life.of(found) for found in topic.found}
+        # Partitions of different lives may be in one directory.
+        own = {id(copy.log_dir): _Life.of(copy) for copy in copies} if len(copies) > 1 else {}
+        lives = {**of_topic, **own}
         reference = lives.get(id(self._preferred))
         if reference is None:
-            for one, other in combinations(lives.values(), 2):
+            for one, other in combinations((*of_topic.values(), *own.values()), 2):
                 why = other.contradiction(one)
                 if why:
                     known = self._registered(key[0], partitions)
                     raise LogDirError(other.found.path, f"{why}{known}; {ADVICE}")
-            return copies
-        why = ""
-        candidates = []
-        for copy in copies:
-            differs = lives[id(copy.log_dir)].contradiction(reference)
-            why = why or differs
-            if not differs:
-                candidates.append(copy)
+            return copies, []
+        differing = {copy: lives[id(copy.log_dir)].contradiction(reference) for copy in copies}
+        candidates = [copy for copy, why in differing.items() if not why]
         if not candidates:
-            raise LogDirError(copies[0].path, f"{why}, which is preferred")
-        return candidates
+            raise LogDirError(copies[0].path, f"{differing[copies[0]]}, which is preferred")
+        others = [
+            f"{printable(copy.path)}: not served, because it {why}, which is preferred"
+            for copy, why in differing.items()
+            if why
+        ]
+        return candidates, others
 
     def _registered(self, topic: str, partitions: Partitions) -> str:
         """Returns what to add to the error of a topic with several ids."""
@@ -259,21 +311,24 @@ class ReplicaSelector:
             return ""
         return f" (the cluster's metadata has {printable(known.topic_id)})" if known else ""
 
-    def _ends(
+    def _replicas(
         self, key: TopicPartition, candidates: Sequence[PartitionDir]
-    ) -> tuple[list[PartitionDir], list[ReplicaEnd], list[str]]:
-        """Returns the replicas that can be read, with what an election compares, and why the others
-        cannot."""
-        readable, ends, failed = [], [], []
+    ) -> tuple[list[_Replica], list[str]]:
+        """Returns the replicas that can be read, and why the others cannot."""
+        readable, failed = [], []
         for found in candidates:
             try:
-                end = ReplicaEnd(read_leader_epochs(found.directory), self._end_offset(key, found))
+                end_offset = self._end_offset(key, found)
             except (StorageError, OSError) as error:
                 failed.append(f"{printable(found.path)}: replica not readable: {error}")
                 continue
-            readable.append(found)
-            ends.append(end)
-        return readable, ends, failed
+            epochs, why = LeaderEpochFileCache(), ""
+            try:
+                epochs = read_leader_epochs(found.directory)
+            except (StorageError, OSError) as error:
+                why = str(error)
+            readable.append(_Replica(found, ReplicaEnd(epochs, end_offset), why))
+        return readable, failed
 
     def _end_offset(self, key: TopicPartition, found: PartitionDir) -> int:
         """Returns a replica's log end offset."""
@@ -308,24 +363,3 @@ def _refuse_same_broker(candidates: Sequence[PartitionDir]) -> None:
         if first is not found:
             why = f"the same partition of broker {node_id} as {printable(first.path)}; {ADVICE}"
             raise LogDirError(found.path, why)
-
-
-def _ahead(found: PartitionDir, end: ReplicaEnd, served: PartitionDir, leader: ReplicaEnd) -> str:
-    """Describes a replica with offsets that the served one lacks, or with others instead."""
-    path, other = printable(found.path), printable(served.path)
-    offset = truncation_offset(leader.epochs, end.epochs)
-    if offset < end.end_offset:
-        epochs = f"its latest leader epoch is {end.epochs.latest}, not {leader.epochs.latest}"
-        left = f"its {end.end_offset - offset} offsets from there on are not served"
-        return f"{path}: diverges from {other} at offset {offset}: {epochs}; {left}"
-    # one of them has no leader epochs
-    ahead = end.end_offset - leader.end_offset
-    why = f"which is served for its leader epoch {leader.epochs.latest}"
-    return f"{path}: ends at offset {end.end_offset}, {ahead} after {other}, {why}"
-
-
-def _behind(found: PartitionDir, end: ReplicaEnd, served: PartitionDir, leader: ReplicaEnd) -> str:
-    """Describes a replica that only lacks offsets."""
-    path, other = printable(found.path), printable(served.path)
-    behind = leader.end_offset - end.end_offset
-    return f"{path}: ends at offset {end.end_offset}, {behind} before {other}, which is served"
