@@ -195,6 +195,7 @@ from .log_dirs.engine import Engine as Engine
 from .log_dirs.log_dir import PartitionDir as PartitionDir
 from .log_dirs.log_dir import check_is_log_dir as check_is_log_dir
 from .log_dirs.log_dirs import absolute_configs as absolute_configs
+from .log_dirs.log_dirs import configs_of_both as configs_of_both
 from .log_dirs.purging import FoundLeftover as FoundLeftover
 from .log_dirs.selection import Selected as Selected
 from .log_dirs.selection import Selection as Selection
@@ -271,10 +272,12 @@ from .operations.reindex import locked_segments as locked_segments
 from .operations.reindex import reindex_unit as reindex_unit
 from .operations.reindex import reindexed_partitions as reindexed_partitions
 from .operations.reindex import transactions_to_reindex as transactions_to_reindex
+from .operations.report.model import CodecUse as CodecUse
 from .operations.report.model import LogDirsReport as LogDirsReport
 from .operations.report.model import PartitionReport as PartitionReport
 from .operations.report.model import SegmentReport as SegmentReport
 from .operations.report.model import SegmentState as SegmentState
+from .operations.report.model import TimeGap as TimeGap
 from .operations.report.model import TopicReport as TopicReport
 from .operations.report.report import ReportLogDirs as ReportLogDirs
 from .operations.report.report import report as report

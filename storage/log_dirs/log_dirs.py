@@ -52,6 +52,19 @@ def absolute_configs(configs: Iterable[tuple[str, str]]) -> dict[str, str]:
     return found
 
 
+def configs_of_both(
+    configs: Mapping[str, str], first: Sequence[str], second: Sequence[str]
+) -> tuple[Mapping[str, str], Mapping[str, str]]:
+    """Returns the configs of a run for each of two sets of log directories: kafkafs.prefer.dir only
+    for the one that has this directory, or for both if none has it, so that opening fails."""
+    preferred = _path_identity(configs.get(PREFERRED_DIR, ""))
+    others = {name: text for name, text in configs.items() if name != PREFERRED_DIR}
+    is_in = [preferred in map(_path_identity, paths) for paths in (first, second)]
+    if preferred is None or not any(is_in):
+        return configs, configs
+    return configs if is_in[0] else others, configs if is_in[1] else others
+
+
 class LogDirs:
     """Several log directories as one, like the comma-separated list in Kafka's `log.dirs`, of one
     broker or several."""
@@ -224,9 +237,7 @@ def _copies(log_dirs: Sequence[LogDir]) -> Iterator[tuple[LogDir, str]]:
 
 
 def _find_preferred(log_dirs: Sequence[LogDir], path: str) -> LogDir:
-    identity = None
-    with suppress(SegmentGone, LogDirError, ValueError):  # ValueError: it contains a NUL
-        identity = _identity(DirFd(local_path(path)))
+    identity = _path_identity(path)
     for log_dir in log_dirs:
         if _identity(log_dir.directory) == identity:
             return log_dir
@@ -254,6 +265,13 @@ def _refuse_duplicates(log_dirs: Sequence[LogDir]) -> None:
         if first is not log_dir.path:
             why = f"the same directory as {printable(first)}; give it once"
             raise LogDirError(log_dir.path, why)
+
+
+def _path_identity(path: str) -> tuple[int, int] | None:
+    """Returns device and inode of a path given by the user; None if it cannot be a directory."""
+    with suppress(SegmentGone, LogDirError, ValueError):  # ValueError: it contains a NUL
+        return _identity(DirFd(local_path(path)))
+    return None
 
 
 def _identity(directory: DirFd) -> tuple[int, int]:

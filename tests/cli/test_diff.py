@@ -54,3 +54,14 @@ def test_a_line_or_an_object_for_each_difference(
     assert [row["difference"] for row in rows] == [
         "cluster id", "topic", "divergence", "partition",
     ]  # fmt: skip
+
+
+def test_either_side_may_have_the_preferred_directory(kafkafs: Kafkafs, corpus: Corpus) -> None:
+    one, two, three = (f"{corpus('cluster43')}/{node}" for node in (1, 2, 3))
+    for sides in ((f"{one},{two}", three), (three, f"{one},{two}")):
+        refused = kafkafs("diff", *sides, "reborn")
+        assert "-c kafkafs.prefer.dir=DIRECTORY" in stderr_of(refused, 2)
+        same = kafkafs("diff", *sides, "reborn", "-c", f"kafkafs.prefer.dir={one}")
+        assert (same.exit_code, same.stdout, same.stderr) == (0, "", "")
+        wrong = kafkafs("diff", *sides, "-c", "kafkafs.prefer.dir=/other")
+        assert f"must be one of {sides[0].replace(',', ', ')} (got" in stderr_of(wrong, 2)

@@ -124,6 +124,9 @@ def test_a_preferred_directory_is_absolute_for_the_tasks(
     assert WriteOptions.parse({"path": "/data", **given}).configs == found
     assert dict(JobLogDirs.of("logs", given).configs) == found
     assert dict(JobLogDirs.new(["/new"], {name: f"file://{tmp_path}/logs"}).configs) == found
+    (tmp_path / "other").mkdir()
+    sides = JobLogDirs.of_both("logs", "other", given)
+    assert [dict(each.configs) for each in sides] == [found, {}]
     assert parse(**{name: ""}).configs == {name: ""}
     with pytest.raises(OptionError, match=r"option kafkafs\.prefer\.dir: s3:/.*of the scheme s3"):
         parse(**{name: "s3://logs"})

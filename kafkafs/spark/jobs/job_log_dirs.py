@@ -13,6 +13,7 @@ from kafkafs.storage import (
     Selected,
     Selection,
     absolute_configs,
+    configs_of_both,
     local_path,
 )
 
@@ -43,8 +44,21 @@ class JobLogDirs:
         return cls(tuple(paths), _absolute(configs), at_ms)
 
     @classmethod
+    def of_both(
+        cls,
+        log_dirs: str | Sequence[str],
+        other: str | Sequence[str],
+        configs: Mapping[str, str] | None = None,
+    ) -> tuple[JobLogDirs, JobLogDirs]:
+        """Accepts two sets of log directories, of which one may have the preferred one."""
+        first, second = cls.of(log_dirs), cls.of(other)
+        given = dict(_absolute(configs))
+        mine, its = configs_of_both(given, first.log_dirs, second.log_dirs)
+        return cls.new(first.log_dirs, mine), cls.new(second.log_dirs, its)
+
+    @classmethod
     def new(cls, log_dirs: Sequence[str], configs: Mapping[str, str] | None = None) -> JobLogDirs:
-        """Accepts absolute paths of directories that may not exist yet."""
+        """Accepts absolute paths, also of directories that do not exist yet."""
         return cls(tuple(log_dirs), _absolute(configs))
 
     def engine(self) -> Engine:
