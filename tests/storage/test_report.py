@@ -238,6 +238,9 @@ def test_disorder_and_gaps_are_those_of_the_records(
     assert one.disorder.count == sum(step > 0 for step in steps)
     assert one.disorder.largest_ms == max([0, *steps])
     assert one.disorder.future == sum(each > engine.clock.now_ms() for each in timestamps)
+    seen = [min(each, engine.clock.now_ms()) for each in latest]
+    if one.gaps:
+        assert one.gaps[0].length_ms == max(np.diff(seen))
     for gap in one.gaps:
         assert gap.until_ms - gap.from_ms >= 1000
         assert latest[gap.offset - 1] == gap.from_ms

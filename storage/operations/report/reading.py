@@ -26,7 +26,7 @@ from ...log_dirs.engine import Engine
 from ..compact import preview_request
 from ..request import ProgressListener
 from .model import CodecUse, Disorder, Growth, RecordCounts, TimeGap
-from .sampling import gaps_of, growth
+from .sampling import growth, unusual
 
 # Points of the growth noted of each run of batches, and kept of a whole log, at most.
 _POINTS: Final = 8
@@ -182,11 +182,11 @@ class _Reader:
     def result(self, damage: tuple[CorruptError, ...]) -> ReadRecords:
         points = np.array(self._points, dtype=np.int64).reshape(-1, 3)
         whole = growth(points[:, 0], points[:, 1], points[:, 2], self._now_ms)
-        pauses = dict(zip(whole.offsets.tolist(), self._pauses[1:], strict=False))
+        pauses = np.array([each.length_ms for each in self._pauses], dtype=np.int64)
         return ReadRecords(
             whole,
             dict(sorted(self._codecs.items())),
-            tuple(pauses[gap.offset] for gap in gaps_of(whole)),
+            tuple(self._pauses[at] for at in unusual(pauses)),
             self._back,
             damage,
             RecordCounts(*self._counts.tolist()),

@@ -220,15 +220,21 @@ def thinned(whole: Growth) -> Growth:
 
 
 def gaps_of(whole: Growth) -> tuple[TimeGap, ...]:
-    """Returns the longest times without a record, the longest first."""
-    pauses = np.diff(whole.timestamps)
+    """Returns the longest times between the points of a log's growth, the longest first."""
+    times, offsets = whole.timestamps, whole.offsets
+    return tuple(
+        TimeGap(int(times[at]), int(times[at + 1]), int(offsets[at]))
+        for at in unusual(np.diff(times))
+    )
+
+
+def unusual(pauses: Int64s) -> list[int]:
+    """Returns the indices of the pauses, in ms, that are gaps: the longest ones, the longest
+    first."""
     usual = float(np.median(pauses[pauses > 0])) if (pauses > 0).any() else 0.0
     is_gap: NDArray[np.bool_] = pauses >= max(_GAP_RATIO * usual, _GAP_MS)
     longest = sorted(np.flatnonzero(is_gap).tolist(), key=lambda at: -int(pauses[at]))
-    return tuple(
-        TimeGap(int(whole.timestamps[at]), int(whole.timestamps[at + 1]), int(whole.offsets[at]))
-        for at in longest[:_MOST_GAPS]
-    )
+    return longest[:_MOST_GAPS]
 
 
 def narrowed(gap: TimeGap, view: View) -> TimeGap:
