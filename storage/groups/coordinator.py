@@ -13,12 +13,14 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, Protocol
 
-from ..format.messages.coordinator_records import CoordinatorRecord, open_members
+from ..format.messages.coordinator_records import CoordinatorRecord, opened_member
 from ..format.messages.message import Message, Schema
 
 # The first of group.consumer.assignors, which a broker uses if no member asks for another one.
 _DEFAULT_ASSIGNOR: Final = "uniform"
-# ModernGroup's epoch of a target assignment that was never made.
+# The epoch of a modern group and of its target assignment before there are records of them.
+_FIRST_EPOCH: Final = 1
+# In place of the epoch of a removed target assignment, or of a validated topology.
 _NO_EPOCH: Final = -1
 _TASKS: Final = ("activeTasks", "standbyTasks", "warmupTasks")
 
@@ -97,8 +99,8 @@ class ClassicGroup:
 
     def __init__(self, message: Message, schemas: Mapping[str, Schema]) -> None:
         """`message`: a GroupMetadataValue, `schemas`: those of the consumer protocol."""
-        open_members(schemas, message)
         self._message = message
+        self._schemas = schemas
         self.protocol_type: str = message["protocolType"]
 
     @property
@@ -110,8 +112,10 @@ class ClassicGroup:
         return int(self._message["generation"])
 
     def members(self) -> Sequence[RecordedMember]:
-        assignor = self._message["protocol"]
-        return [_classic_member(each, assignor) for each in self._message["members"]]
+        found, assignor = self._message["members"], self._message["protocol"]
+        if self.protocol_type == "consumer":
+            found = [opened_member(self._schemas, each) for each in found]
+        return [_classic_member(each, assignor) for each in found]
 
 
 #: A group that only has committed offsets, and no record of its own (a "simple" group).
@@ -156,10 +160,10 @@ class ModernGroup:
     """A consumer, share or streams group."""
 
     type: GroupType
-    epoch: int = 0
-    target_epoch: int = _NO_EPOCH
+    epoch: int = _FIRST_EPOCH
+    target_epoch: int = _FIRST_EPOCH
     topology: Message | None = None
-    validated_topology_epoch: int = _NO_EPOCH
+    validated_topology_epoch: int = 0
     joined: dict[str, _Member] = field(default_factory=dict)
 
     @property
@@ -279,6 +283,7 @@ class GroupReplay:
             self._remove(key["groupId"], offset)
             return
         group.epoch = value["epoch"]
+        # A tagged field that has its default value is left out.
         group.validated_topology_epoch = value.get("validatedTopologyEpoch", _NO_EPOCH)
 
     def _member(self, type_: GroupType, key: Message, value: Message | None, _offset: int) -> None:

@@ -135,18 +135,17 @@ class TestTheBrokersAnswers:
     @pytest.mark.parametrize("name", ["kafka28", "kafka39", "kafka43-clean", "kafka43-two-dirs"])
     def test_groups_of_other_brokers(self, name: str, corpus: Corpus) -> None:
         """Also those of old coordinators. Aborted commits do not count, and a deleted group is not
-        there."""
+        there, even if it had no record of its own that could have been removed."""
         path = answers.directory(name) / "groups.json"
         root = corpus(name)
         dirs = sorted(root.glob("dir*")) or [root]
         found: dict[str, dict[str, dict[str, Any]]] = {}
         for row in rows_of(Engine([str(each) for each in dirs])):
-            if row.topic is not None:
-                found.setdefault(row.group.name, {})[f"{row.topic}-{row.partition}"] = {
-                    "offset": row.offset,
-                    "metadata": row.metadata,
-                    "leader_epoch": row.leader_epoch,
-                }
+            found.setdefault(row.group.name, {})[f"{row.topic}-{row.partition}"] = {
+                "offset": row.offset,
+                "metadata": row.metadata,
+                "leader_epoch": row.leader_epoch,
+            }
         assert found == json.loads(path.read_text(encoding="utf-8"))
 
     def test_unknown_groups_are_reported_with_those_that_exist(self, corpus: Corpus) -> None:
@@ -192,8 +191,9 @@ def batches(taken: list[Step]) -> Iterator[bytes]:
         yield build_batch([commit("g", "t", partition, offset, timestamp=at)], fields)
 
 
-def replayed(taken: list[Step]) -> dict[int, int]:
-    """Replays steps like Kafka's OffsetMetadataManager; returns the offsets by partition."""
+def replayed(taken: list[Step]) -> tuple[dict[int, int], bool]:
+    """Replays steps like Kafka's OffsetMetadataManager; returns the offsets by partition, and
+    whether there are any, or some in open transactions."""
     offsets: dict[int, tuple[int, int]] = {}  # the record's offset, and the committed one
     pending: dict[int, dict[int, tuple[int, int]]] = {}
     for at, (what, producer, partition, offset) in enumerate(taken):
@@ -209,7 +209,8 @@ def replayed(taken: list[Step]) -> dict[int, int]:
             pending.setdefault(producer, {})[partition] = at, offset
         else:
             offsets[partition] = at, offset
-    return {partition: offset for partition, (_, offset) in offsets.items()}
+    found = {partition: offset for partition, (_, offset) in offsets.items()}
+    return found, bool(found) or any(pending.values())
 
 
 @given(steps, st.integers(-1, 14))
@@ -220,12 +221,10 @@ def test_transactions_count_as_the_coordinator_replays_them(taken: list[Step], a
         for at_ms, seen in ((None, taken), (at, taken[: at + 1])):
             image = GroupsReader(Engine(str(log_dir), at_ms=at_ms)).image()
             assert image.failed == []
-            names = any(
-                offset is not None and what in ("plain", "txn") for what, _, _, offset in seen
-            )
-            assert list(image.groups) == ["g"] * names
-            found = image.offsets(image.groups["g"]) if names else []
-            assert {each.partition: each.offset for each in found} == replayed(seen)
+            offsets, exists = replayed(seen)
+            assert list(image.groups) == ["g"] * exists
+            found = image.offsets(image.groups["g"]) if exists else []
+            assert {each.partition: each.offset for each in found} == offsets
 
 
 # -- lags ------------------------------------------------------------------------------------------
@@ -319,6 +318,17 @@ def test_a_removed_group_comes_back_with_its_next_commit(tmp_path: Path) -> None
     assert list(image.groups) == ["h"]
     # The coordinator does not remove the offsets of a group that it removes: it does so before.
     assert [each.partition for each in image.offsets(image.groups["h"])] == [0, 1]
+
+
+def test_a_group_without_a_record_and_an_offset_does_not_exist(tmp_path: Path) -> None:
+    """Coordinators before 4.0 write no tombstone for a group without a record."""
+    gone = [commit("gone", "t", 0, 1), commit("gone", "t", 0, None)]
+    records = [*gone, commit("half", "t", 0, 1), commit("half", "t", 1, 1)]
+    records += [commit("half", "t", 1, None)]
+    image = GroupsReader(engine_of(tmp_path, records, log=[])).image()
+    assert list(image.groups) == ["half"]
+    with pytest.raises(UnknownGroup):
+        image.group("gone")
 
 
 def test_the_image_is_read_again_only_after_a_change(tmp_path: Path) -> None:
@@ -431,6 +441,20 @@ def test_the_states_of_a_consumer_group() -> None:
         *("Reconciling", "Stable", "Assigning", "Assigning", "Reconciling", "Reconciling"),
         *("Stable", "Empty"),
     ]
+
+
+def test_a_group_begins_with_epoch_1_and_an_empty_target_assignment_of_it() -> None:
+    records: list[Applied] = [(5, M1, JOINED)]
+    group = applied(*records)
+    assert (group.state, group.epoch) == ("Reconciling", 1)
+    assert applied(*records, (8, M1, current(1))).state == "Stable"
+    assert applied(*records, (3, {}, {"epoch": 2})).state == "Assigning"
+
+
+def test_the_topology_of_epoch_0_is_valid_at_first() -> None:
+    records: list[Applied] = [(19, M1, JOINED), (23, {}, {"epoch": 0, "subtopologies": []})]
+    assert applied(*records).state == "Reconciling"
+    assert applied(*records, (17, {}, {"epoch": 1})).state == "NotReady"
 
 
 def test_a_streams_group() -> None:
