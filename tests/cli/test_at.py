@@ -105,7 +105,9 @@ def test_copies_differ_in_what_was_appended_since(
         ("mount -o at=soon DIR OUT", "'soon' is not a time"),
         ("transactions --abort 1 --at 2023-11-14 DIR", "it cannot be used with --abort"),
         ("topic config --delete-config retention.ms --at 2023-11-14 DIR t", "with changes"),
-        ("verify --at 2023-11-14 DIR", "no such option '--at'"),
+        ("verify --at 2023-11-14 DIR", "--at cannot be used: verify checks files as they are on"),
+        ("spark verify --at 2023-11-14 DIR", "verify checks files as they are on the disk now"),
+        ("dump DIR/t-0/0.log --at 2023-11-14", "now; `kafkafs cat --at TIME LOG_DIRS TOPIC/PART"),
         ("cat --at soon DIR t/0/values", "'soon' is not a time"),
     ],
 )

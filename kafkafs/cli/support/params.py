@@ -197,6 +197,16 @@ def as_of_option(function: Function) -> Function:
     return _at_option("Show the state as of TIME")(function)
 
 
+def no_as_of_option(why: str) -> Callable[[Function], Function]:
+    """Refuses --at, and says why, for verbs that read files and not records."""
+
+    def refuse(_ctx: click.Context, _parameter: click.Parameter, value: str | None) -> None:
+        if value is not None:
+            raise click.UsageError(f"--at cannot be used: {why}")
+
+    return click.option("--at", hidden=True, expose_value=False, callback=refuse)
+
+
 def _at_option(what: str) -> Callable[[Function], Function]:
     return click.option(
         "--at",

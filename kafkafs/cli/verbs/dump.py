@@ -10,7 +10,7 @@ import click
 from kafkafs import __version__
 
 from ..support import failures, output
-from ..support.params import LocalPath, split_paths
+from ..support.params import LocalPath, no_as_of_option, split_paths
 from ..support.verb import Verb
 
 if TYPE_CHECKING:
@@ -111,6 +111,10 @@ if TYPE_CHECKING:
     flag_value="__share_group_state",
     multiple=True,
     help="Decode records of __share_group_state.",
+)
+@no_as_of_option(
+    "dump prints files as they are on the disk now; `kafkafs cat --at TIME LOG_DIRS"
+    " TOPIC/PARTITION/records.jsonl` prints the records of a time"
 )
 def command(
     files: tuple[str, ...],
