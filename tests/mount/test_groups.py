@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any, cast
 
+import pyfuse3
 import pytest
+import trio
 
+from kafkafs.mount.fuse.operations import ReadOnlyOperations
 from kafkafs.mount.node import File
 from kafkafs.mount.tree import Tree
 from kafkafs.mount.vfs.errnos import NoSuchName, Stale
+from kafkafs.storage import GroupLags
 from kafkafs.storage.format.records.record_columns import SimpleRecord
 from kafkafs.storage.log_dirs.engine import Engine
 from tests.building import BatchFields, build_batch
@@ -75,6 +81,29 @@ def test_an_offset_has_its_facts_as_attributes(tree: Tree) -> None:
     }
     assert fixed.xattrs().keys() == node.xattrs().keys()
     assert file_of(tree, f"{GROUPS}/billing-manual/main/0").fixed() is fixed
+
+
+def test_the_facts_are_found_in_a_thread(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Finding the oldest unread record may read much of a damaged log."""
+    in_loop = []
+    compute = GroupLags.rows
+
+    def rows(*args: Any) -> Any:
+        in_loop.append(threading.current_thread() is threading.main_thread())
+        return compute(*args)
+
+    monkeypatch.setattr(GroupLags, "rows", rows)
+    node = file_of(tree, f"{GROUPS}/billing-manual/main/0").fixed()
+
+    async def ask() -> None:
+        async with trio.open_nursery() as nursery:
+            operations = ReadOnlyOperations(tree, nursery)
+            context = cast(pyfuse3.RequestContext, None)
+            assert await operations.getxattr(node.inode, b"user.kafka.lag", context) == b"226"
+            assert b"user.kafka.lag" in await operations.listxattr(node.inode, context)
+
+    trio.run(ask)
+    assert in_loop == [False, False]
 
 
 def test_what_is_not_read_is_the_end_of_the_partition(tree: Tree) -> None:
