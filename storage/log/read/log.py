@@ -10,14 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache, partial
-from typing import NamedTuple
+from math import inf
+from time import monotonic
+from typing import Final, NamedTuple
 
 from ...concurrency.fair_lock import FairLock
 from ...errors import CorruptError, SegmentGone, UnknownPartition
 from ...format.files.names import FileState
 from ...format.layout import MAX_OFFSET
 from ...io.disk import DirFd, OpenDirFd
-from ...io.preallocated import is_preallocated
+from ...io.preallocated import has_writer, is_zero
 from ...io.retry import retry_if_gone
 from ...io.small_file import Stamp, stamp
 from ...segment.extent import Fault
@@ -31,6 +33,8 @@ from .view import View
 # How often a directory is listed while its names keep changing.
 _LISTINGS = 8
 _DAMAGE_KEPT = 1000
+#: How often to check whether the process that preallocated space still runs.
+WRITER_SECONDS: Final = 1.0
 
 
 class _Listing(NamedTuple):
@@ -71,6 +75,8 @@ class Log:
         self._tail: Tail | None = None
         self._walked: tuple[object, ...] = ()  # the active segment's state when _tail was made
         self._cuts = 0
+        self._has_known_writer = False
+        self._writer_checked_at = -inf
         self._end = None if at_ms is None else LogEnd(at_ms)
         self._view: View | None = None
         # The listing, log start, and active segment's size and mtime that _view shows; None if
@@ -210,12 +216,22 @@ class Log:
             return None
         file = files.log()
         start, end = fault.error.position, file.size()
-        is_room = fault.reaches(end) and files.remember(
-            "preallocated",
-            (start, end, active.mtime_ns),
-            lambda: is_preallocated(self.directory, file, start, end),
+        is_room = (
+            fault.reaches(end)
+            and self._has_writer()
+            and files.remember(
+                "zeros", (start, end, active.mtime_ns), lambda: is_zero(file, start, end)
+            )
         )
         return None if is_room else fault
+
+    def _has_writer(self) -> bool:
+        """Returns `has_writer`, asked again after a while: a killed broker changes no file."""
+        now = monotonic()
+        if now - self._writer_checked_at >= WRITER_SECONDS:
+            self._has_known_writer = has_writer(self.directory)
+            self._writer_checked_at = now
+        return self._has_known_writer
 
     def _ended_view(self, start: int, ended: Segments, snapshots: Sequence[int]) -> View:
         """Returns the view of the segments up to the end at an earlier time."""
