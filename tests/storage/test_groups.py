@@ -246,6 +246,26 @@ def test_the_age_is_that_of_the_oldest_unread_record(tmp_path: Path) -> None:
     assert [row.lag for row in rows] == [3, 2, 1, 0]
 
 
+def test_control_records_and_what_was_compacted_away_have_no_age(tmp_path: Path) -> None:
+    transaction = BatchFields(producer_id=7, producer_epoch=0, is_transactional=True)
+    marker = BatchFields(base_offset=1, producer_id=7, producer_epoch=0)
+    log = [
+        build_batch([SimpleRecord(NOW - 900)], transaction),
+        build_end_txn_marker(ControlType.COMMIT, NOW - 800, 0, marker),
+        build_batch([], BatchFields(base_offset=2, last_offset=4, max_timestamp=NOW - 700)),
+        build_batch([SimpleRecord(NOW - 600)], BatchFields(base_offset=6, last_offset=8)),
+        build_batch([], BatchFields(base_offset=9, last_offset=9, max_timestamp=NOW - 500)),
+    ]
+    write_topic(tmp_path, log)
+    commits = [commit(f"g{at}", "t", 0, at) for at in range(11)]
+    write_topic(tmp_path, [build_batch(commits)], topic=OFFSETS)
+    rows = rows_of(Engine(str(tmp_path), at_ms=NOW))
+    by_offset = {row.offset: (row.lag, row.lag_ms) for row in rows}
+    assert by_offset[0] == (10, 900)
+    assert [by_offset[at] for at in range(1, 7)] == [(10 - at, 600) for at in range(1, 7)]
+    assert [by_offset[at] for at in range(7, 11)] == [(10 - at, None) for at in range(7, 11)]
+
+
 def test_what_is_not_here_is_no_reason_to_stop(tmp_path: Path) -> None:
     records = [commit("g", "elsewhere", 0, 7), commit("g", "t", 1, 7), commit("g", "t", 0, 2)]
     rows = rows_of(engine_of(tmp_path, records, log=[NOW, NOW]))
