@@ -248,10 +248,10 @@ class _Search:
         what lies below the next file's base is complete."""
         waiting: Iterable[_Found] = ()
         files = self._disk.files
-        bases = [*(file.segment.base_offset for file in files[1:]), MAX_OFFSET]
+        ends = [*(file.segment.base_offset for file in files), MAX_OFFSET][1:]
         total = sum(file.segment.size for file in files)
         done = 0
-        for file, next_base in zip(files, bases, strict=True):
+        for file, next_base in zip(files, ends, strict=True):
             self._progress.check()
             self._progress.report("searching", done, total)
             later: list[_Found] = []

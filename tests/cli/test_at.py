@@ -138,6 +138,12 @@ def test_what_did_not_exist(kafkafs: Kafkafs, corpus: Corpus) -> None:
     assert extent in problem("cat", root, "__consumer_offsets/0/offset/7")
 
 
+def test_a_partition_that_was_empty(kafkafs: Kafkafs, both: tuple[Path, Path]) -> None:
+    now, _ = both
+    found = stderr_of(kafkafs("history", "--at", NOON - 4 * HOUR_MS, now, "t", "k"))
+    assert found == "kafkafs: t: no record with key k is on the disk\n"
+
+
 def test_the_configs_of_the_time(kafkafs: Kafkafs, corpus: Corpus) -> None:
     """Those of today apply if the cluster's metadata do not reach back that far."""
     root = corpus("kafka43-clean")
