@@ -79,10 +79,7 @@ from .errors import UnknownGroup as UnknownGroup
 from .errors import UnknownPartition as UnknownPartition
 from .errors import UnknownTopic as UnknownTopic
 from .errors import Unregistered as Unregistered
-from .errors import did_you_mean as did_you_mean
 from .errors import fresh as fresh
-from .errors import printable as printable
-from .errors import ranges as ranges
 from .format.checksum import crc32c_implementation as crc32c_implementation
 from .format.files.checkpoints import MetaProperties as MetaProperties
 from .format.files.names import LEADER_EPOCH_FILE as LEADER_EPOCH_FILE
@@ -347,3 +344,6 @@ from .topics.topics import refuse_new_topic as refuse_new_topic
 from .topics.topics import refuse_unregistered as refuse_unregistered
 from .transactions.producer import TransactionalProducer as TransactionalProducer
 from .transactions.producer import abort_transaction as abort_transaction
+from .wording import did_you_mean as did_you_mean
+from .wording import printable as printable
+from .wording import ranges as ranges

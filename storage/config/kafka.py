@@ -21,7 +21,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from ..errors import ConfigError, fresh, printable
+from ..errors import ConfigError, fresh
+from ..wording import printable
 from .schema import (
     INT_MAX,
     LONG_MAX,

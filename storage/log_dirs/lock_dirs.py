@@ -10,7 +10,7 @@ from collections.abc import Hashable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 
-from ..errors import LogDirError, SegmentGone, printable
+from ..errors import LogDirError, SegmentGone
 from ..format.files.checkpoints import MetaProperties, format_meta_properties, parse_meta_properties
 from ..format.files.names import META_PROPERTIES_FILE
 from ..format.primitives import random_uuid_text
@@ -18,6 +18,7 @@ from ..io.disk import DirFd
 from ..io.durable import WritableDirFd
 from ..io.lock import LOCK_FILE, DirectoryLock
 from ..io.small_file import read_value
+from ..wording import printable
 from .log_dir import MAX_PROPERTIES_BYTES, check_is_log_dir, owner_differences
 
 _META_VERSION = 1

@@ -17,12 +17,7 @@ from ..config.topic_file import (
     FoundTopicConfigs,
     parse_topic_configs,
 )
-from ..errors import (
-    LogDirError,
-    SegmentGone,
-    StorageError,
-    printable,
-)
+from ..errors import LogDirError, SegmentGone, StorageError
 from ..format.files import names
 from ..format.files.checkpoints import (
     MetaProperties,
@@ -33,6 +28,7 @@ from ..format.files.checkpoints import (
 from ..format.files.names import PartitionDirName, PartitionState, TopicPartition
 from ..io.disk import DirectoryEntry, DirFd, FileType, OpenDirFd
 from ..io.small_file import SmallFile, Stamp, read_value, stamp
+from ..wording import printable
 
 T = TypeVar("T")
 # A line of an offset checkpoint has at most 249 + 10 + 20 characters and 3 separators: enough for a

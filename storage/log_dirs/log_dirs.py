@@ -20,7 +20,6 @@ from ..errors import (
     SegmentGone,
     UnknownPartition,
     UnknownTopic,
-    printable,
 )
 from ..format.files.names import METADATA_TOPIC, PartitionState, TopicPartition
 from ..io.disk import DirFd, absolute_path
@@ -29,6 +28,7 @@ from ..log.read.context import ReadContext
 from ..metadata.cluster_metadata import ClusterMetadata
 from ..metadata.image import MetadataImage
 from ..metadata.served_metadata import ServedMetadata
+from ..wording import printable
 from .log_dir import LogDir, PartitionDir
 from .replicas import ADVICE, PREFERRED_DIR, Partitions, ReplicaSelector
 

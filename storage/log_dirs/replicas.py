@@ -17,7 +17,7 @@ from itertools import combinations
 from time import monotonic
 from typing import Final, NamedTuple
 
-from ..errors import CorruptError, LogDirError, SegmentGone, StorageError, fresh, printable
+from ..errors import CorruptError, LogDirError, SegmentGone, StorageError, fresh
 from ..format.files.names import LEADER_EPOCH_FILE, METADATA_TOPIC, TopicPartition
 from ..io.disk import DirFd
 from ..log.read.context import ReadContext
@@ -25,6 +25,7 @@ from ..log.read.log import Log
 from ..log.state.election import ReplicaEnd, elect, truncation_offset
 from ..log.state.epochs import LeaderEpochFileCache, read_leader_epochs
 from ..metadata.served_metadata import ServedMetadata
+from ..wording import printable
 from .log_dir import LogDir, PartitionDir
 
 #: The config that names the preferred directory, and what to do about a contradiction.

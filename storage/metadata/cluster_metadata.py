@@ -14,11 +14,12 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from ..clock import time_text
-from ..errors import CorruptError, MetadataUnavailable, SegmentGone, printable
+from ..errors import CorruptError, MetadataUnavailable, SegmentGone
 from ..format.layout import NO_TIMESTAMP
 from ..log.read.context import ReadContext
 from ..log.read.log import Log
 from ..log.read.view import View
+from ..wording import printable
 from .image import MetadataImage, Quorum, Voter
 from .reading import (
     MetadataEntry,

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ..errors import ranges
 from ..format.layout import ControlType
 from ..format.messages.message import Message
 from ..format.messages.metadata import RecordType, ResourceType
+from ..wording import ranges
 from .image import NO_LEADER
 from .reading import MetadataEntry, QuorumRecord
 from .replay import (
