@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import importlib
 import os
 import signal
 import subprocess
@@ -67,6 +68,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Refuses a pytest-xdist that ignores the groups, since each process would set up all that is
     shared. Spares the garbage collector the collected tests."""
+    # Hypothesis warns about trio's random numbers if it is imported, at the latest for its summary,
+    # when the garbage collector no longer sees that trio refers to them.
+    importlib.import_module("hypothesis")
     gc.freeze()
     if not session.config.getoption("loadgroup", False):
         return
