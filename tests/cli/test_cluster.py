@@ -134,21 +134,21 @@ def test_an_empty_table_is_explained(kafkafs: Kafkafs, root: Path, cut_off: Path
 def test_what_cannot_be_shown_is_named_with_what_can(
     kafkafs: Kafkafs, root: Path, cut_off: Path, corpus: Corpus
 ) -> None:
-    told = stderr_of(kafkafs("cluster", "--offset", 3, cut_off))
-    assert "the state of the cluster at offset 3 is unknown: the log and its snapshots" in told
-    assert "reach from offset 433 (2026-11-23T22:52:18.082Z) to 433" in told
-    assert "there are earlier snapshots at offset 168" in told
+    error = stderr_of(kafkafs("cluster", "--offset", 3, cut_off))
+    assert "the state of the cluster at offset 3 is unknown: the log and its snapshots" in error
+    assert "reach from offset 433 (2026-11-23T22:52:18.082Z) to 433" in error
+    assert "there are earlier snapshots at offset 168" in error
     assert lines_of(kafkafs("cluster", "--offset", 168, cut_off, "users"))[-1].startswith("temp")
-    told = stderr_of(kafkafs("cluster", "--at", "2020-01-01", root, "topics"))
-    assert "at 2020-01-01T00:00:00.000Z is unknown: the log and its snapshots reach from" in told
-    told = stderr_of(kafkafs("cluster", root, "topics", "mein"))
-    assert told == "kafkafs: the topics of the cluster include no mein; did you mean main?\n"
-    told = stderr_of(kafkafs("cluster", root, "quotas", "birch"))
-    assert "the quotas of the cluster include no birch; there are" in told
-    assert ", user birch, client-id birch, " in told
+    error = stderr_of(kafkafs("cluster", "--at", "2020-01-01", root, "topics"))
+    assert "at 2020-01-01T00:00:00.000Z is unknown: the log and its snapshots reach from" in error
+    error = stderr_of(kafkafs("cluster", root, "topics", "mein"))
+    assert error == "kafkafs: the topics of the cluster include no mein; did you mean main?\n"
+    error = stderr_of(kafkafs("cluster", root, "quotas", "birch"))
+    assert "the quotas of the cluster include no birch; there are" in error
+    assert ", user birch, client-id birch, " in error
     assert "no __cluster_metadata-0" in stderr_of(kafkafs("cluster", corpus("kafka28")))
-    told = stderr_of(kafkafs("cluster", root, "topic"), 2)
-    assert "'topic' is not one of topics, brokers, configs" in told
+    error = stderr_of(kafkafs("cluster", root, "topic"), 2)
+    assert "'topic' is not one of topics, brokers, configs" in error
     assert stderr_of(kafkafs("cluster", "--offset", 3, root, "log"), 2)
 
 

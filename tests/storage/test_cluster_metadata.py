@@ -33,7 +33,7 @@ def metadata_of(paths: str) -> ClusterMetadata:
 
 
 @pytest.mark.parametrize("name", KRAFT)
-def test_ids_and_settings_are_those_that_the_broker_told(
+def test_ids_and_settings_are_those_that_the_broker_returned(
     name: str, corpus: Callable[[str], Path]
 ) -> None:
     metadata = metadata_of(str(corpus(name)))
@@ -122,7 +122,7 @@ def test_a_snapshot_that_the_log_has_not_reached(copy: Path, whole: MetadataImag
     assert metadata.problems == []
 
 
-def test_what_is_in_no_snapshot_and_not_in_the_log_is_told(copy: Path) -> None:
+def test_what_is_in_no_snapshot_and_not_in_the_log_is_reported(copy: Path) -> None:
     _, back, offset = cut(copy, 40)
     (empty(copy) / f"{offset:020d}.log").write_bytes(back)
     metadata = metadata_of(str(copy))
@@ -133,7 +133,7 @@ def test_what_is_in_no_snapshot_and_not_in_the_log_is_told(copy: Path) -> None:
     ]
 
 
-def test_a_snapshot_that_was_cut_off_is_told(copy: Path, whole: MetadataImage) -> None:
+def test_a_snapshot_that_was_cut_off_is_reported(copy: Path, whole: MetadataImage) -> None:
     """Also between two batches. A whole one, or the log from its beginning, is preferred."""
     front, back, offset = cut(copy, 40)
     partition = empty(copy)
@@ -154,7 +154,7 @@ def test_a_snapshot_that_was_cut_off_is_told(copy: Path, whole: MetadataImage) -
     assert metadata_of(str(copy)).image() == whole
 
 
-def test_offsets_that_the_log_leaves_out_are_told(copy: Path, whole: MetadataImage) -> None:
+def test_offsets_that_the_log_leaves_out_are_reported(copy: Path, whole: MetadataImage) -> None:
     log = copy / "__cluster_metadata-0" / LOG
     data = log.read_bytes()
     headers = list(walk(data))
@@ -171,7 +171,7 @@ def test_offsets_that_the_log_leaves_out_are_told(copy: Path, whole: MetadataIma
 
 
 @pytest.mark.timeout(60)
-def test_a_snapshot_that_cannot_be_read_is_told_and_passed_over(copy: Path) -> None:
+def test_a_snapshot_that_cannot_be_read_is_reported_and_passed_over(copy: Path) -> None:
     partition = copy / "__cluster_metadata-0"
     os.mkfifo(partition / "00000000000000000009-0000000001.checkpoint")
     (partition / "00000000000000000000-0000000001.checkpoint").write_bytes(b"\xff" * 100)
@@ -181,7 +181,7 @@ def test_a_snapshot_that_cannot_be_read_is_told_and_passed_over(copy: Path) -> N
     assert "0-0000000001.checkpoint: position 0" in metadata.problems[1]
 
 
-def test_a_record_that_is_garbage_is_told_and_the_rest_counts(
+def test_a_record_that_is_garbage_is_reported_and_the_rest_counts(
     copy: Path, whole: MetadataImage
 ) -> None:
     partition = copy / "__cluster_metadata-0"
@@ -199,7 +199,7 @@ def test_a_record_that_is_garbage_is_told_and_the_rest_counts(
     ]
 
 
-def test_a_damaged_log_is_told_and_read_past_the_damage(copy: Path) -> None:
+def test_a_damaged_log_is_reported_and_read_past_the_damage(copy: Path) -> None:
     partition = copy / "__cluster_metadata-0"
     data = bytearray((partition / LOG).read_bytes())
     hurt = list(walk(bytes(data)))[40]
@@ -210,7 +210,7 @@ def test_a_damaged_log_is_told_and_read_past_the_damage(copy: Path) -> None:
     assert f"{LOG}: position {hurt.position}" in metadata.problems[0]
 
 
-def test_a_log_that_was_cut_back_is_read_anew(copy: Path, whole: MetadataImage) -> None:
+def test_a_log_that_was_cut_back_is_read_again(copy: Path, whole: MetadataImage) -> None:
     front, back, _ = cut(copy, 40)
     log = empty(copy) / LOG
     log.write_bytes(front + back)

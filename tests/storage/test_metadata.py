@@ -298,7 +298,7 @@ def test_a_transaction_counts_when_it_is_ended() -> None:
     assert replay(*begun, abort, end) == replay(*begun)
 
 
-def test_a_transaction_within_another_is_told() -> None:
+def test_a_transaction_within_another_is_reported() -> None:
     begin = record(RecordType.BEGIN_TRANSACTION, name="second")
     sums = MetadataReplay()
     found = (topic("t", "ID1"), begin, config("1"), begin, config("2", name="cleanup.policy"))
