@@ -35,7 +35,7 @@ from ..log.read.view import View
 from ..segment.extent import Extent, Fault
 from ..segment.walk import read_runs, walk_headers
 
-# Problems kept; a log that is all garbage would produce them without end.
+# Lines of each kind that are kept; a log that is all garbage would produce them without end.
 _MAX_PROBLEMS: Final = 100
 # Of `quorum-state`: enough for tens of thousands of voters.
 _MAX_QUORUM_STATE_BYTES: Final = 1 << 20
@@ -80,16 +80,23 @@ class MetadataEntry(NamedTuple):
 @dataclass(slots=True)
 class Problems:
     """What could not be read, a line each: `damage`, and what is `unknown` to this version, or
-    refers to what no record created."""
+    refers to what no record created. `more`: how many others there are."""
 
     damage: list[str] = field(default_factory=list)
     unknown: list[str] = field(default_factory=list)
+    more: int = 0
 
     def note_damage(self, error: CorruptError) -> None:
-        _note(self.damage, error)
+        self._note(self.damage, error)
 
     def note_unknown(self, error: CorruptError) -> None:
-        _note(self.unknown, error)
+        self._note(self.unknown, error)
+
+    def _note(self, lines: list[str], error: CorruptError) -> None:
+        if len(lines) < _MAX_PROBLEMS:
+            lines.append(str(error))
+        else:
+            self.more += 1
 
     def note_complaints(self, entry: MetadataEntry, complaints: list[str]) -> None:
         """Takes what a replay could not apply of a record. Where something could not be read, later
@@ -101,12 +108,8 @@ class Problems:
 
     @property
     def all(self) -> tuple[str, ...]:
-        return *self.damage, *self.unknown
-
-
-def _note(lines: list[str], error: CorruptError) -> None:
-    if len(lines) < _MAX_PROBLEMS:
-        lines.append(str(error))
+        rest = [f"{self.more} more problems are not listed"] if self.more else []
+        return *self.damage, *self.unknown, *rest
 
 
 def log_entries(

@@ -480,6 +480,13 @@ def test_damaged_and_unknown_records_are_reported_and_the_rest_counts(
     ]
 
 
+def test_many_problems_are_counted(grown: Callable[[bytes], Engine]) -> None:
+    engine = grown(values(*[b"\x01\x63\x00"] * 150, *[b"\x01"] * 120))
+    problems = cluster_state(engine).image.problems
+    assert len(problems) == 201
+    assert problems[-1] == "70 more problems are not listed"
+
+
 def test_records_of_a_transaction_are_one_change(grown: Callable[[bytes], Engine]) -> None:
     begin, end, abort = b"\x01\x17\0\1\0\5\5four", b"\x01\x18\0\0", b"\x01\x19\0\1\0\4\4why"
     engine = grown(values(begin, CONFIG, end, begin, CONFIG, abort, begin, CONFIG, CONFIG))
