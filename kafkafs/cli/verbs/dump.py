@@ -132,6 +132,9 @@ def command(
     .txnindex, a producer .snapshot, or a .checkpoint of the metadata log, also the
     bootstrap.checkpoint in a log directory. No broker and no other file of the directory is needed.
 
+    Records are printed whole, as kafka-dump-log does: those of __cluster_metadata include the salts
+    and keys of SCRAM users, which `kafkafs cluster` never shows.
+
     Damage, and index entries that do not match their log, are reported on stderr with exit code 1;
     printing continues after the damage. Offset gaps, as in a compacted log, are reported, too.
     """

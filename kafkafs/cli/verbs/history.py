@@ -69,7 +69,8 @@ def command(
     Kafka's, and because partitions may have been added. If a file is damaged, the damage is
     reported, the rest is listed, and the exit code is 1, as it is if there is no version.
 
-    With --at, only versions that the partition had at that time are listed.
+    With --at, only versions that the partition had at that time are listed, as the disk has them
+    now: a partition that was deleted since is a deleted one.
     """
     from kafkafs.storage import History, Isolation, history
 
