@@ -104,9 +104,10 @@ class LogDirectories(_ForReading):
         have read each partition, now or `at` another time (as in `offset_for_time`).
 
         They are read from `__consumer_offsets` and `__share_group_state` as a broker would read
-        them, except that nothing expires. Raises UnknownGroup, and CorruptError if records there
-        are damaged or unknown, or OSError if they or a partition cannot be read; with `on_damage`,
-        it is called with each of these errors, and everything else is returned.
+        them, except that nothing expires; if `open` was given `offsets.retention.minutes`, offsets
+        that a broker would remove have a `problem`. Raises UnknownGroup, and CorruptError if
+        records there are damaged or unknown, or OSError if they or a partition cannot be read; with
+        `on_damage`, it is called with each of these errors, and everything else is returned.
         """
         from .groups import describe_groups
 

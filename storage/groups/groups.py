@@ -42,7 +42,9 @@ class PartitionOffset:
     `offset`: None if nothing is stored yet; for a share group the start offset of its share
     partition. `leader_epoch`, `metadata`, `commit_timestamp` (ms since 1970): None if not stored.
     `topic_id`: "" if unknown. `finished`: the number of records after `offset` that a share group
-    has finished, None if it is not known; 0 for other groups.
+    has finished, None if it is not known; 0 for other groups. `retained_since`: when its retention
+    began, None if it does not expire; `expire_timestamp`: when it ends if an old client said so,
+    else -1.
     """
 
     topic: str
@@ -53,6 +55,16 @@ class PartitionOffset:
     commit_timestamp: int | None
     topic_id: str
     finished: int | None = 0
+    retained_since: int | None = None
+    expire_timestamp: int = -1
+
+    def has_expired(self, now_ms: int, retention_ms: int) -> bool:
+        """Returns whether the coordinator would remove it now (KIP-211)."""
+        if self.retained_since is None:
+            return False
+        if self.expire_timestamp >= 0:
+            return now_ms >= self.expire_timestamp
+        return now_ms - self.retained_since >= retention_ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +170,8 @@ class GroupsImage:
         """Returns what a group has read, by topic and partition."""
         if group.type is GroupType.SHARE:
             return self._share_offsets(group.name)
+        recorded = self._recorded(group)
+        subscribed = recorded.subscribed_topics()
         return [
             PartitionOffset(
                 each.topic,
@@ -167,9 +181,16 @@ class GroupsImage:
                 each.metadata,
                 each.commit_timestamp,
                 each.topic_id,
+                retained_since=None
+                if subscribed is None or each.topic in subscribed or each.is_pending
+                else recorded.retained_since(each.commit_timestamp),
+                expire_timestamp=each.expire_timestamp,
             )
             for each in self._coordinators[group.coordinator].offsets.of(group.name)
         ]
+
+    def _recorded(self, group: DescribedGroup) -> RecordedGroup:
+        return self._coordinators[group.coordinator].replay.groups.get(group.name, SIMPLE_GROUP)
 
     def _share_offsets(self, name: str) -> list[PartitionOffset]:
         found = []
@@ -193,7 +214,6 @@ class GroupsImage:
 
     def members(self, group: DescribedGroup) -> list[DescribedMember]:
         """Returns a group's members in the order in which they joined."""
-        recorded = self._coordinators[group.coordinator].replay.groups.get(group.name, SIMPLE_GROUP)
         return [
             DescribedMember(
                 each.member_id,
@@ -204,7 +224,7 @@ class GroupsImage:
                 each.assignor,
                 tuple(sorted(text for part in each.assignment for text in self._texts(part))),
             )
-            for each in recorded.members()
+            for each in self._recorded(group).members()
         ]
 
     def _texts(self, assigned: Assigned) -> Iterator[str]:

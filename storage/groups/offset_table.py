@@ -31,7 +31,8 @@ class CommittedOffset:
 
     `leader_epoch`: that of the record before `offset`, -1 if it was not given. Timestamps are ms
     since 1970; `expire_timestamp` is -1 unless an old client requested one. `topic_id`: "" if the
-    record has none. `record`: offset of the record in `__consumer_offsets`.
+    record has none. `record`: offset of the record in `__consumer_offsets`. `is_pending`: whether a
+    transaction that is still open commits another offset.
     """
 
     topic: str
@@ -43,6 +44,7 @@ class CommittedOffset:
     expire_timestamp: int
     topic_id: str
     record: int
+    is_pending: bool = False
 
 
 class OffsetTable:
@@ -168,6 +170,7 @@ class OffsetsByGroup:
             expire_timestamp=row[kernel.EXPIRE_TIMESTAMP],
             topic_id="" if topic_id == _NO_TOPIC_ID else uuid_text(topic_id),
             record=row[kernel.RECORD],
+            is_pending=row[kernel.OPEN_RECORD] >= 0,
         )
 
     def _text(self, start: int, size: int) -> str:

@@ -38,7 +38,14 @@ from kafkafs.storage.operations.request import PartitionFailed
 from tests import answers
 from tests.batches import MUTATIONS, mutated
 from tests.building import BatchFields, build_batch, build_end_txn_marker
-from tests.group_records import commit, commit_key, commit_value, group_tombstone, text
+from tests.group_records import (
+    commit,
+    commit_key,
+    commit_value,
+    group_record,
+    group_tombstone,
+    text,
+)
 from tests.logs import write_topic
 from tests.reading import UNCOMMITTED
 
@@ -274,6 +281,74 @@ def test_what_is_not_here_is_no_reason_to_stop(tmp_path: Path) -> None:
         ("t", 0, 0, "None"),
         ("t", 1, None, "the partition is not in these directories"),
     ]
+
+
+def test_offsets_that_the_coordinator_would_remove(tmp_path: Path) -> None:
+    """The rules of KIP-211, with a retention of 5 minutes, which a run must give."""
+    minute = 60_000
+    old = NOW - 5 * minute
+    records = [
+        commit("simple", "t", 0, 1, timestamp=old),
+        commit("simple", "t", 1, 1, timestamp=old + 1),
+        group_record("empty", emptied=old),
+        commit("empty", "t", 0, 1, timestamp=NOW),
+        group_record("emptied", emptied=old + 1),
+        commit("emptied", "t", 0, 1, timestamp=0),
+        group_record("stable", topics=("t",)),
+        commit("stable", "t", 0, 1, timestamp=0),
+        commit("stable", "u", 0, 1, timestamp=old),
+        group_record("other", "connect", topics=("t",)),
+        commit("other", "u", 0, 1, timestamp=0),
+        *(
+            SimpleRecord(0, commit_key("v1", "t", at), commit_value(1, 1, timestamp=0, expires=end))
+            for at, end in enumerate((NOW, NOW + 1))
+        ),
+        commit("open", "t", 0, 1, timestamp=0),
+    ]
+    write_topic(tmp_path, [build_batch([SimpleRecord(NOW)] * 2)])
+    pending = BatchFields(base_offset=len(records), producer_id=1, producer_epoch=0)
+    batches = [
+        build_batch(records),
+        build_batch([commit("open", "t", 0, 2)], replace(pending, is_transactional=True)),
+    ]
+    write_topic(tmp_path, batches, topic=OFFSETS)
+    configs = {"offsets.retention.minutes": "5"}
+    rows = rows_of(Engine(str(tmp_path), configs, at_ms=NOW))
+    expired = [row for row in rows if row.problem == "older than offsets.retention.minutes"]
+    assert [(row.group.name, row.topic, row.partition) for row in expired] == [
+        ("empty", "t", 0),
+        ("simple", "t", 0),
+        ("stable", "u", 0),
+        ("v1", "t", 0),
+    ]
+    rows = rows_of(Engine(str(tmp_path), at_ms=NOW))
+    assert {row.problem and str(row.problem) for row in rows} == {
+        None,
+        "the partition is not in these directories",
+    }
+
+
+def test_the_topics_that_a_group_subscribes_to() -> None:
+    subscriber: dict[str, Any] = {**JOINED, "subscribedTopicNames": ["a"]}
+    by_pattern: dict[str, Any] = {
+        **JOINED,
+        "subscribedTopicNames": [],
+        "subscribedTopicRegex": "b.*",
+    }
+    matches = {"regularExpression": "b.*"}
+    records: list[Applied] = [
+        (5, M1, subscriber),
+        (5, M2, by_pattern),
+        (16, {"regularExpression": "c"}, {"topics": ["c"]}),
+        (16, matches, {"topics": ["b1", "b2"]}),
+    ]
+    assert applied(*records).subscribed_topics() == {"a", "b1", "b2"}
+    assert applied(*records, (16, matches, None)).subscribed_topics() == {"a"}
+    assert applied(*records, (5, M1, None)).subscribed_topics() == {"b1", "b2"}
+    part = {"sourceTopics": ["in"], "repartitionSourceTopics": [{"name": "again"}]}
+    topology: Applied = (23, {}, {"epoch": 1, "subtopologies": [part]})
+    assert applied((19, M1, JOINED), topology).subscribed_topics() == {"in", "again"}
+    assert set(applied(topology).subscribed_topics()) == set()
 
 
 def test_a_recreated_topic(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from hypothesis import given
@@ -116,7 +116,8 @@ def expected(
         *open_records.items(),
     ]:
         last[group] = max(last.get(group, -1), record_offset)
-    return offsets, last, left
+    pending = {key: replace(each, is_pending=key in open_records) for key, each in offsets.items()}
+    return pending, last, left
 
 
 def committed(key: Key, value: Message, record: int) -> CommittedOffset:

@@ -51,6 +51,10 @@ _UNITS: Final = (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000)
         ("kafkafs groups --at 2026-09-03T12:00 /data billing", "show how far one had read at noon"),
         ("kafkafs groups --members /data billing", "show its members and their partitions"),
         (
+            "kafkafs groups -c offsets.retention.minutes=10080 /data",
+            "also show which offsets a broker would remove as too old",
+        ),
+        (
             "kafkafs groups --json /data | jq 'select(.problem != null)'",
             "find committed offsets that no longer exist",
         ),
@@ -77,8 +81,9 @@ def command(
     share and streams groups.
 
     They are read from __consumer_offsets and __share_group_state as a broker would read them,
-    except that nothing expires. Damaged and unknown records there are reported on stderr, with exit
-    code 1.
+    except that nothing expires: with -c offsets.retention.minutes=N, which a broker has in its own
+    configs (10080 by default), PROBLEM says which offsets it would remove once it runs. Damaged and
+    unknown records there are reported on stderr, with exit code 1.
     """
     from kafkafs.storage import ListGroups, ListMembers
 
