@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 STATUS: Final = "status.json"
 _UNREAD: Final = ".unread.jsonl"
-# What a topic of the name of the status file is called instead.
+# The name of the directory of a topic that is called like the status file.
 _STATUS_TOPIC: Final = "status%2Ejson"
 
 

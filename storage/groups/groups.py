@@ -172,22 +172,24 @@ class GroupsImage:
             return self._share_offsets(group.name)
         recorded = self._recorded(group)
         subscribed = recorded.subscribed_topics()
-        return [
-            PartitionOffset(
-                each.topic,
-                each.partition,
-                each.offset,
-                None if each.leader_epoch < 0 else each.leader_epoch,
-                each.metadata,
-                each.commit_timestamp,
-                each.topic_id,
-                retained_since=None
-                if subscribed is None or each.topic in subscribed or each.is_pending
-                else recorded.retained_since(each.commit_timestamp),
-                expire_timestamp=each.expire_timestamp,
+        found = []
+        for each in self._coordinators[group.coordinator].offsets.of(group.name):
+            is_kept = subscribed is None or each.topic in subscribed or each.is_pending
+            since = None if is_kept else recorded.retained_since(each.commit_timestamp)
+            found.append(
+                PartitionOffset(
+                    each.topic,
+                    each.partition,
+                    each.offset,
+                    None if each.leader_epoch < 0 else each.leader_epoch,
+                    each.metadata,
+                    each.commit_timestamp,
+                    each.topic_id,
+                    retained_since=since,
+                    expire_timestamp=each.expire_timestamp,
+                )
             )
-            for each in self._coordinators[group.coordinator].offsets.of(group.name)
-        ]
+        return found
 
     def _recorded(self, group: DescribedGroup) -> RecordedGroup:
         return self._coordinators[group.coordinator].replay.groups.get(group.name, SIMPLE_GROUP)

@@ -133,7 +133,7 @@ class _Outcomes:
     def __init__(self, view: View) -> None:
         self._view = view
         self._transactions = AbortedTransactions(tuple(view.segments), view.context)
-        # The markers of the segment read last: their offsets by producer id, and who aborted.
+        # The markers of the segment read last by producer id: their offsets, and which are aborts.
         self._segment: Segment | None = None
         self._markers: Mapping[int, tuple[list[int], list[bool]]] = {}
 

@@ -175,6 +175,7 @@ class GroupLags:
         self._views: dict[TopicPartition, View | None] = {}
         self._missing: set[TopicPartition] = set()
         self._topic_ids: dict[str, str] = {}
+        self._reported: set[TopicPartition] = set()
         self._failed: list[PartitionFailed] = []
 
     def rows(
@@ -226,8 +227,13 @@ class GroupLags:
             except (UnknownTopic, UnknownPartition):
                 self._missing.add(key)
             except (StorageError, OSError) as error:
-                self._failed.append(PartitionFailed.of(error, "{}-{}".format(*key)))
+                self._report(key, error)
         return self._views[key]
+
+    def _report(self, key: TopicPartition, error: Exception) -> None:
+        if key not in self._reported:
+            self._reported.add(key)
+            self._failed.append(PartitionFailed.of(error, "{}-{}".format(*key)))
 
     def _problem(self, at: PartitionOffset, view: View | None) -> OffsetProblem | None:
         """Returns the first problem, in the order of how much is gone."""
@@ -270,7 +276,7 @@ class GroupLags:
             del self._views[key]  # the next attempt needs a new one
             raise
         except OSError as error:
-            self._failed.append(PartitionFailed.of(error, "{}-{}".format(*key)))
+            self._report(key, error)
             return None
         return None if timestamp == NO_TIMESTAMP else self._now_ms - timestamp
 

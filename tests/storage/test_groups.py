@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import errno
 import json
 import shutil
 import struct
@@ -281,6 +282,24 @@ def test_what_is_not_here_is_no_reason_to_stop(tmp_path: Path) -> None:
         ("t", 0, 0, "None"),
         ("t", 1, None, "the partition is not in these directories"),
     ]
+
+
+def test_a_partition_that_cannot_be_read_is_reported_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> None:
+        raise OSError(errno.EIO, "input/output error")
+
+    monkeypatch.setattr("kafkafs.storage.operations.groups._first_timestamp", fails)
+    records = [commit("g", "t", 0, 0), commit("h", "t", 0, 0)]
+    rows = list(list_groups(engine_of(tmp_path, records, log=[NOW]), ListGroups()))
+    found = [row for row in rows if isinstance(row, GroupOffset)]
+    assert [(row.group.name, row.lag, row.lag_ms) for row in found] == [
+        ("g", 1, None),
+        ("h", 1, None),
+    ]
+    failed = [row for row in rows if isinstance(row, PartitionFailed)]
+    assert [row.where for row in failed] == ["t-0"]
 
 
 def test_offsets_that_the_coordinator_would_remove(tmp_path: Path) -> None:
