@@ -327,12 +327,14 @@ class GroupReplay:
         return made
 
     def _group(self, type_: GroupType, key: Message, value: Message | None, offset: int) -> None:
-        group = self._modern(key["groupId"], type_, creates=value is not None)
-        if group is None:
-            return
+        name = key["groupId"]
+        group = self._modern(name, type_, creates=value is not None)
         if value is None:
-            self._remove(key["groupId"], offset)
+            # A group that only has offsets becomes one of this type first.
+            if group is not None or name not in self.groups:
+                self._remove(name, offset)
             return
+        assert group is not None
         group.epoch = value["epoch"]
         # A tagged field that has its default value is left out.
         group.validated_topology_epoch = value.get("validatedTopologyEpoch", _NO_EPOCH)

@@ -434,6 +434,16 @@ def test_a_removed_group_comes_back_with_its_next_commit(tmp_path: Path) -> None
     assert [each.partition for each in image.offsets(image.groups["h"])] == [0, 1]
 
 
+def test_the_tombstone_of_a_consumer_group_removes_one_that_only_has_offsets(
+    tmp_path: Path,
+) -> None:
+    removed = [SimpleRecord(0, struct.pack(">h", 3) + text(name), None) for name in "ghc"]
+    records = [commit("g", "t", 0, 1), commit("h", "t", 0, 1), group_record("c")]
+    records += [*removed, commit("h", "t", 1, 1)]
+    image = GroupsReader(engine_of(tmp_path, records, log=[])).image()
+    assert list(image.groups) == ["c", "h"]
+
+
 def test_a_group_without_a_record_and_an_offset_does_not_exist(tmp_path: Path) -> None:
     """Coordinators before 4.0 write no tombstone for a group without a record."""
     gone = [commit("gone", "t", 0, 1), commit("gone", "t", 0, None)]
