@@ -64,10 +64,16 @@ def commit(
 
 
 def group_record(
-    group: str, kind: str = "consumer", *, emptied: int = -1, topics: tuple[str, ...] = ()
+    group: str,
+    kind: str = "consumer",
+    *,
+    emptied: int = -1,
+    topics: tuple[str, ...] = (),
+    assigned: tuple[int, ...] = (),
 ) -> SimpleRecord:
-    """Returns the record of a classic group with a member that subscribes to `topics`, or of one
-    without members that is Empty since a time."""
+    """Returns the record of a classic group with a member that subscribes to `topics` and is
+    `assigned` partitions of the first one, or of a group without members that is Empty since a
+    time."""
     value = struct.pack(">h", 3) + text(kind) + struct.pack(">i", 1)
     value += (text("range") + text("m")) if topics else struct.pack(">hh", -1, -1)
     value += struct.pack(">qi", emptied, 1 if topics else 0)
@@ -76,7 +82,10 @@ def group_record(
         subscription += struct.pack(">i", -1)
         value += text("m") + struct.pack(">h", -1) + text("client") + text("/host")
         value += struct.pack(">ii", 1000, 1000)
-        value += struct.pack(">i", len(subscription)) + subscription + struct.pack(">i", 0)
+        assignment = struct.pack(">hi", 0, 1) + text(topics[0])
+        assignment += struct.pack(f">i{len(assigned)}ii", len(assigned), *assigned, -1)
+        for part in (subscription, assignment):
+            value += struct.pack(">i", len(part)) + part
     return SimpleRecord(0, struct.pack(">h", 2) + text(group), value)
 
 

@@ -64,9 +64,10 @@ class Assigned:
 
 
 @dataclass(frozen=True, slots=True)
-class RecordedMember:
-    """A member of a group. `instance_id`: only of a static member; `assignor`: the protocol of a
-    classic group, or the assignor of a consumer group; None if there is none."""
+class MemberFacts:
+    """A member of a group. `instance_id`: only of a static member; `rack`: None if not recorded;
+    `assignor`: the protocol of a classic group, or the assignor of a consumer group; None if there
+    is none."""
 
     member_id: str
     instance_id: str | None
@@ -74,6 +75,12 @@ class RecordedMember:
     host: str
     rack: str | None
     assignor: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedMember(MemberFacts):
+    """A member with what it is assigned, as recorded."""
+
     assignment: tuple[Assigned, ...]
 
 

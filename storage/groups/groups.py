@@ -14,7 +14,15 @@ from ..io.retry import retry_if_gone
 from ..log.read.view import View
 from ..log_dirs.engine import Engine
 from ..metadata.image import TopicMetadata
-from .coordinator import SIMPLE_GROUP, Assigned, GroupState, GroupType, RecordedGroup
+from .coordinator import (
+    SIMPLE_GROUP,
+    Assigned,
+    GroupState,
+    GroupType,
+    MemberFacts,
+    RecordedGroup,
+    RecordedMember,
+)
 from .internal_topic import (
     OFFSETS_TOPIC,
     SHARE_STATE_TOPIC,
@@ -68,17 +76,10 @@ class PartitionOffset:
 
 
 @dataclass(frozen=True, slots=True)
-class DescribedMember:
-    """A member of a group. `instance_id`: only of a static member; `rack`, `assignor`: None if not
-    recorded. `assignment`: partitions as in `orders-0`, tasks of a streams group as in
-    `active 0_1`."""
+class DescribedMember(MemberFacts):
+    """A member with its `assignment` in order: partitions as in `orders-0`, tasks of a streams
+    group as in `active 0_1`."""
 
-    member_id: str
-    instance_id: str | None
-    client_id: str
-    host: str
-    rack: str | None
-    assignor: str | None
     assignment: tuple[str, ...]
 
     def as_json(self) -> dict[str, Any]:
@@ -224,16 +225,24 @@ class GroupsImage:
                 each.host,
                 each.rack,
                 each.assignor,
-                tuple(sorted(text for part in each.assignment for text in self._texts(part))),
+                self._assignment(each),
             )
             for each in self._recorded(group).members()
         ]
 
-    def _texts(self, assigned: Assigned) -> Iterator[str]:
+    def _assignment(self, member: RecordedMember) -> tuple[str, ...]:
+        found = sorted(
+            (self._place(assigned), number)
+            for assigned in member.assignment
+            for number in assigned.partitions
+        )
+        return tuple(f"{place}{number}" for place, number in found)
+
+    def _place(self, assigned: Assigned) -> str:
+        """Returns what a partition's or a task's number follows."""
         if assigned.kind:
-            return (f"{assigned.kind} {assigned.topic}_{each}" for each in assigned.partitions)
-        topic = assigned.topic or self.topic_name(assigned.topic_id)
-        return (f"{topic}-{each}" for each in assigned.partitions)
+            return f"{assigned.kind} {assigned.topic}_"
+        return f"{assigned.topic or self.topic_name(assigned.topic_id)}-"
 
     @cached_property
     def _topic_names(self) -> Mapping[str, str]:

@@ -434,6 +434,14 @@ def test_a_removed_group_comes_back_with_its_next_commit(tmp_path: Path) -> None
     assert [each.partition for each in image.offsets(image.groups["h"])] == [0, 1]
 
 
+def test_partitions_are_listed_in_order(tmp_path: Path) -> None:
+    record = group_record("g", topics=("t", "u"), assigned=(10, 9, 2))
+    engine = engine_of(tmp_path, [record], log=[])
+    (row,) = list_members(engine, ListMembers())
+    assert isinstance(row, GroupMember)
+    assert row.as_json()["assignment"] == ["t-2", "t-9", "t-10"]
+
+
 def test_the_tombstone_of_a_consumer_group_removes_one_that_only_has_offsets(
     tmp_path: Path,
 ) -> None:
