@@ -166,9 +166,10 @@ def test_long_tables_say_what_they_leave_out() -> None:
     assert '"293 others"' in text
 
 
-def test_a_page_of_long_texts_is_small() -> None:
+@pytest.mark.parametrize("character", ["&", "\U0010ffff", "\N{GRINNING FACE}"])
+def test_a_page_of_long_texts_is_small(character: str) -> None:
     found = made(500, 1, 1)
-    name = "<" * 100_000
+    name = 100_000 * character
     config = {f"{number}{name}": (name, ConfigSource.TOPIC) for number in range(3)}
     topics = tuple(replace(each, configs=config, problems=(name,)) for each in found.topics)
     assert len(page(replace(renamed(found, name), topics=topics))) < MOST_BYTES

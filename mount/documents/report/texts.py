@@ -23,8 +23,8 @@ _DURATIONS: Final = (
 
 def shown(text: str) -> str:
     """Returns a name or message without control characters, cut if it is very long."""
-    cut = text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]}…"
-    return printable(cut)
+    found = printable(text[: _MOST_CHARACTERS + 1])
+    return found if len(found) <= _MOST_CHARACTERS else f"{found[:_MOST_CHARACTERS]}…"
 
 
 def size(count: int) -> str:
