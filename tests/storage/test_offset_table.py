@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -192,3 +194,62 @@ def test_metadata_of_changing_length_need_no_further_space() -> None:
 
 def committed_all(rows: list[SimpleRecord]) -> NDArray[np.uint8]:
     return np.full(len(rows), offset_commits.COMMITTED, dtype=np.uint8)
+
+
+KEY = commit_key("g", "t", 0)
+DATA = KEY + commit_value(7, metadata="mm")
+FAR = 2**31 - 1
+LONG = 10**5
+
+
+def arguments(
+    span: tuple[int, int, int, int] = (0, len(KEY), len(KEY), len(DATA) - len(KEY)),
+) -> dict[str, Any]:
+    """Returns the arguments of `replay` for one row."""
+    return {
+        "data": np.frombuffer(DATA, dtype=np.uint8),
+        "spans": np.array([span], dtype=np.int32),
+        "offsets": np.zeros(1, dtype=np.int64),
+        "outcomes": np.ones(1, dtype=np.uint8),
+        "slots": np.zeros(4, dtype=np.int64),
+        "table": np.empty((2, offset_commits.COLUMNS), dtype=np.int64),
+        "arena": np.empty(len(DATA), dtype=np.uint8),
+        "state": np.array([0, 0, 1, 2], dtype=np.int64),
+        "value": np.empty(offset_commits.COLUMNS, dtype=np.int64),
+        "left": np.zeros(1, dtype=np.uint8),
+    }
+
+
+def test_the_kernel_refuses_arrays_without_space_for_all_rows() -> None:
+    enough = arguments()
+    assert offset_commits.replay(*enough.values()) == 0
+    assert enough["state"].tolist()[:2] == [2, len(KEY)]  # without its type, with the metadata
+    shorter = [
+        *((name, arguments()[name][:-1]) for name in enough if name not in ("data", "spans")),
+        ("slots", np.zeros(2, dtype=np.int64)),
+        ("spans", arguments()["spans"][:, :3].copy()),
+        ("table", np.empty((2, 5), dtype=np.int64)),
+        ("state", np.array([-1, 0, 1, 2], dtype=np.int64)),
+        ("state", np.array([0, -1, 1, 2], dtype=np.int64)),
+    ]
+    for name, array in shorter:
+        with pytest.raises(ValueError, match=r"no space|a column of values"):
+            offset_commits.replay(*{**arguments(), name: array}.values())
+    with pytest.raises(ValueError, match="no space"):
+        offset_commits.fill_slots(np.zeros(2, dtype=np.int64), enough["table"], 2)
+
+
+@pytest.mark.parametrize(
+    "span",
+    [
+        *((-1, len(KEY), len(KEY), 20), (0, 1, len(KEY), 20), (0, -1, len(KEY), 20)),
+        *((0, LONG, len(KEY), 20), (FAR, 14, len(KEY), 20), (0, len(KEY), -1, 20)),
+        *((0, len(KEY), FAR, 20), (0, len(KEY), len(KEY), LONG)),
+    ],
+)
+def test_spans_outside_of_the_data_are_malformed(span: tuple[int, int, int, int]) -> None:
+    given = arguments(span)
+    given["arena"] = np.empty(2 * LONG, dtype=np.uint8)
+    assert offset_commits.replay(*given.values()) == 1
+    assert given["left"].tolist() == [offset_commits.MALFORMED]
+    assert given["state"].tolist() == [0, 0, 1, 2]
