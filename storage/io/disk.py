@@ -209,7 +209,7 @@ class DirFd:
             return openat.open_directory(self.name, parent)
 
     def __repr__(self) -> str:
-        return f"Directory({self.path!r})"
+        return f"DirFd({self.path!r})"
 
 
 class OpenDirFd:
