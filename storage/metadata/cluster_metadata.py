@@ -246,7 +246,8 @@ class ClusterMetadata:
         return view
 
     def _read_on(self, view: View) -> None:
-        if not view.start_offset <= self._sum.offset <= view.end_offset:
+        is_cut = self._view is not None and view.cuts != self._view.cuts
+        if is_cut or not view.start_offset <= self._sum.offset <= view.end_offset:
             # The first read, or the log is no longer the one read so far.
             self._sum = self._started(self._bases(view))
         found = self._sum

@@ -210,6 +210,20 @@ def test_a_damaged_log_is_reported_and_read_past_the_damage(copy: Path) -> None:
     assert f"{LOG}: position {hurt.position}" in metadata.problems[0]
 
 
+def test_records_that_replaced_others_count(copy: Path, whole: MetadataImage) -> None:
+    """As on a follower whose leader has other records, and more of them."""
+    front, back, offset = cut(copy, 40)
+    log = empty(copy) / LOG
+    user = b"\1\x0b\0\6other\1\2s\2k\2k\0\0\x10\0\0"
+    other = build_batch([SimpleRecord(value=user)], BatchFields(base_offset=offset))
+    assert len(other) < len(back)
+    log.write_bytes(front + other)
+    metadata = metadata_of(str(copy))
+    assert set(metadata.image().scram_users) == {"other"}
+    log.write_bytes(front + back)
+    assert metadata.image() == whole
+
+
 def test_a_log_that_was_cut_back_is_read_again(copy: Path, whole: MetadataImage) -> None:
     front, back, _ = cut(copy, 40)
     log = empty(copy) / LOG

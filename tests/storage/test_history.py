@@ -176,6 +176,16 @@ def test_an_earlier_life_of_the_topic(small: Path, ending: str, state: VersionSt
     assert History(key=KEY).units(Engine(str(small))) == [("t", 0)]
 
 
+def test_a_topic_that_a_broker_deleted(corpus: Corpus) -> None:
+    directory = corpus("kafka43-clean")
+    with pytest.raises(UnknownTopic):
+        Engine(str(directory)).log("gone", 0)
+    (version,) = versions(directory, b"rowan0", "gone")
+    assert (version.record.offset, version.state) == (0, VersionState.DELETED)
+    (deleted,) = directory.glob("gone-0.*-delete")
+    assert version.file == str(deleted / f"{0:020}.log")
+
+
 def test_a_deleted_replica_of_the_same_life(small: Path) -> None:
     """As a broker leaves when it moves a replica to another directory."""
     deleted = small / f"t-0.{UUID}-delete"
