@@ -142,8 +142,7 @@ class LogDirs:
 
     def cluster_metadata(self) -> ClusterMetadata:
         """Returns the reader of `__cluster_metadata-0`. Raises what `metadata_partition` raises."""
-        found = self.metadata_partition()
-        return self._metadata.of(found.directory, found.inode, found.log_start_offset)
+        return self._metadata.of(self.metadata_partition())
 
     def metadata_partition(self) -> PartitionDir:
         """Returns the directory of `__cluster_metadata-0`. Raises NoClusterMetadata if there is

@@ -306,8 +306,7 @@ class ReplicaSelector:
             found = partitions.get((METADATA_TOPIC, 0))
             if found is None:
                 return ""
-            where = found.directory, found.inode, found.log_start_offset
-            known = self._metadata.of(*where).image().topics.get(topic)
+            known = self._metadata.of(found).image().topics.get(topic)
         except (StorageError, OSError):
             return ""
         return f" (the cluster's metadata has {printable(known.topic_id)})" if known else ""
