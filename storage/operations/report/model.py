@@ -141,7 +141,7 @@ class CodecUse:
 
 @dataclass(frozen=True, slots=True)
 class RecordCounts:
-    """What only reading records tells; `null_values` are tombstones if the log is compacted.
+    """What is known only from the records; `null_values` are tombstones if the log is compacted.
     Control records are not counted."""
 
     records: int = 0
