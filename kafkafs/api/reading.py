@@ -244,8 +244,8 @@ class Partition(_ForReading):
         on_damage: Callable[[CorruptError], None] | None = None,
     ) -> Iterator[KeyVersion]:
         """Yields all versions of `key` that are still on the disk, by offset: also those below the
-        log start offset, in deleted segments, and in segments that compaction has replaced. Each
-        has its `record`, the `file` that holds it, its `state`, and `is_served`: whether the log
+        log start offset, in deleted segments, and in segments that compaction has replaced; before
+        these, those of deleted partitions of the topic's name. Each has its `record`, the `file` that holds it, its `state`, and `is_served`: whether the log
         still serves it. A str is encoded as UTF-8.
 
         Reads all files. A damaged one ends the iteration with CorruptError, unless there is
