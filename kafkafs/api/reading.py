@@ -245,8 +245,9 @@ class Partition(_ForReading):
     ) -> Iterator[KeyVersion]:
         """Yields all versions of `key` that are still on the disk, by offset: also those below the
         log start offset, in deleted segments, and in segments that compaction has replaced; before
-        these, those of deleted partitions of the topic's name. Each has its `record`, the `file` that holds it, its `state`, and `is_served`: whether the log
-        still serves it. A str is encoded as UTF-8.
+        these, those of deleted partitions of the topic's name. Each has its `record`, the `file`
+        that holds it, its `state`, and `is_served`: whether the log still serves it. A str is
+        encoded as UTF-8.
 
         Reads all files. A damaged one ends the iteration with CorruptError, unless there is
         `on_damage`: it is called, and the rest is searched.
