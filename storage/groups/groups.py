@@ -144,10 +144,13 @@ class GroupsImage:
 
     @cached_property
     def groups(self) -> Mapping[str, DescribedGroup]:
-        """The groups in order of name."""
-        found = {}
+        """The groups in order of name. If the topic got more partitions, two of them may record a
+        group; then the one counts that records it now."""
+        found: dict[str, DescribedGroup] = {}
         for number, state in self._coordinators.items():
             for name, group in _existing(state):
+                if name in found and number != coordinator_partition(name, self._partitions):
+                    continue
                 found[name] = DescribedGroup(
                     name, group.type, group.state, group.protocol_type, group.epoch, number
                 )
