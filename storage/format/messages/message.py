@@ -80,7 +80,8 @@ class Schema:
         return self.read_first(data, version)[0]
 
     def read_first(self, data: bytes | memoryview, version: int) -> tuple[Message, int]:
-        """Reads the message at the start of `data`, as `read`. Returns how many bytes follow, too."""
+        """Reads the message at the start of `data`; also returns how many bytes follow it. Raises
+        as `read` does."""
         if not self.versions[0] <= version <= self.versions[1]:
             raise CorruptError(f"unknown version {version} of {self.name}")
         form = Fields if version >= self.flexible_from else ClassicFields
