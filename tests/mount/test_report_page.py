@@ -407,5 +407,7 @@ def test_hostile_names_are_shown_and_do_nothing(browser: Browser, tmp_path: Path
     Select(browser.driver.find_element(By.ID, "map-topic")).select_by_index(0)
     for chart in ("growth-chart", "map-chart", "lag-chart", "gap-chart"):
         assert any(HOSTILE in text for text in hover(browser, chart)), chart
+    deleted = "retention.ms deletes it at 2026-09-21 16:13:20"
+    assert any(deleted in text for text in hover(browser, "map-chart"))
     assert browser.run("return document.querySelectorAll('img').length") == 0
     check_quiet(browser)
