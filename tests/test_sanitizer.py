@@ -17,8 +17,8 @@ KERNELS = "storage/format/kernels"
 CHOSEN = (
     *("arrow", "batch", "builder", "codecs", "columns", "control", "decoder", "dumps", "encoder"),
     *("index_builder", "index_file", "json_input", "kernels", "key_entries", "lines", "lookup"),
-    *("offset_index", "offset_map", "point_lookup", "record_filter", "rewrite", "salvage"),
-    *("text_input", "time_index", "validate", "walk"),
+    *("offset_index", "offset_map", "offset_table", "point_lookup", "record_filter", "rewrite"),
+    *("salvage", "text_input", "time_index", "validate", "walk"),
 )
 
 
