@@ -140,6 +140,8 @@ class GroupsImage:
         self._coordinators = coordinators
         self._shares = shares
         self._find_topic_names = find_topic_names
+        # The group whose offsets were returned last, and these.
+        self._last: tuple[str | None, Sequence[PartitionOffset]] = None, ()
         self.failed = failed
 
     @cached_property
@@ -170,10 +172,17 @@ class GroupsImage:
         place = "" if is_here else f"{OFFSETS_TOPIC}-{number}"
         return UnknownGroup(name, tuple(self.groups), place, self._then)
 
-    def offsets(self, group: DescribedGroup) -> list[PartitionOffset]:
+    def offsets(self, group: DescribedGroup) -> Sequence[PartitionOffset]:
         """Returns what a group has read, by topic and partition."""
-        if group.type is GroupType.SHARE:
-            return self._share_offsets(group.name)
+        # A mount asks for the same group with each lookup of one of its files.
+        name, found = self._last
+        if name != group.name:
+            is_share = group.type is GroupType.SHARE
+            found = self._share_offsets(group.name) if is_share else self._offsets(group)
+            self._last = group.name, found
+        return found
+
+    def _offsets(self, group: DescribedGroup) -> list[PartitionOffset]:
         recorded = self._recorded(group)
         subscribed = recorded.subscribed_topics()
         found = []

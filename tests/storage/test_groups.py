@@ -468,6 +468,7 @@ def test_the_image_is_read_again_only_after_a_change(tmp_path: Path) -> None:
     reader = GroupsReader(Engine(str(tmp_path)))
     image = reader.image()
     assert reader.image() is image
+    assert image.offsets(image.group("g")) is image.offsets(image.group("g"))
     log = tmp_path / f"{OFFSETS}-0" / "00000000000000000000.log"
     with log.open("ab") as file:
         file.write(build_batch([commit("h", "t", 0, 1)], BatchFields(base_offset=1)))
