@@ -70,7 +70,7 @@ class History(PartitionsRequest):
     def directories(self, engine: Engine) -> list[DirFd]:
         """Returns the directories that are searched."""
         lives = (life for key in self.units(engine) for life in _lives(engine, key))
-        return [each for life in lives for each in (life.log.directory, *life.replicas)]
+        return [each for life in lives for each in life.directories]
 
 
 def _partitions(engine: Engine, topic: str, number: int | None) -> list[TopicPartition]:
@@ -101,12 +101,18 @@ def _set_aside(engine: Engine, topic: str | None = None) -> list[PartitionDir]:
 
 @dataclass(frozen=True, slots=True)
 class _Life:
-    """The directories of a partition during one life of its topic: that of `log`, and of other
-    replicas. `state`: that of all its versions; None for the partition in use."""
+    """The directories of a partition during one life of its topic: that of `log`, of other
+    `replicas`, and of those that were deleted or set aside. `state`: that of all its versions; None
+    for the partition in use."""
 
     log: Log
-    replicas: Sequence[DirFd]
+    replicas: Sequence[DirFd] = ()
+    aside: Sequence[DirFd] = ()
     state: VersionState | None = None
+
+    @property
+    def directories(self) -> list[DirFd]:
+        return [self.log.directory, *self.replicas, *self.aside]
 
 
 def _lives(engine: Engine, key: TopicPartition) -> Iterator[_Life]:
@@ -121,17 +127,21 @@ def _lives(engine: Engine, key: TopicPartition) -> Iterator[_Life]:
     try:
         log = engine.log(*key)
         others = [each for each in engine.copies_of(*key) if each.path != log.path]
-        others += ended.pop(_topic_id(engine.partition_dir(*key)), [])
-        current = _Life(log, [each.directory for each in others])
+        aside = ended.pop(_topic_id(engine.partition_dir(*key)), [])
+        current = _Life(log, _directories(others), _directories(aside))
     except (UnknownTopic, UnknownPartition):
         if not ended:
             raise
     for dirs in sorted(ended.values(), key=_changed_at):
         first, *rest = dirs
         log = Log(first.directory, topic, number, lambda: 0, engine.context, engine.at_ms)
-        yield _Life(log, [each.directory for each in rest], _ASIDE[first.state])
+        yield _Life(log, (), _directories(rest), _ASIDE[first.state])
     if current is not None:
         yield current
+
+
+def _directories(found: Sequence[PartitionDir]) -> list[DirFd]:
+    return [each.directory for each in found]
 
 
 def _topic_id(directory: PartitionDir) -> str:
@@ -191,10 +201,10 @@ def history(
         for life in _lives(engine, key):
             try:
                 found = _Search(engine, key, life, request, progress)
-            except UnknownPartition:
+            except (UnknownPartition, SegmentGone):
                 if life.state is None:
                     raise
-                continue  # its files were removed just now
+                continue  # its files are being removed
             yield from found.versions()
 
     return per_partition(engine, request, "searching", search, progress)
@@ -234,7 +244,7 @@ class _Search:
         self._life = life
         self._request = request
         self._progress = progress
-        self._disk = PartitionOnDisk(life.log, life.replicas, engine.at_ms)
+        self._disk = PartitionOnDisk(life.log, life.replicas, engine.at_ms, deleted=life.aside)
         self._damage: list[PartitionFailed] = []
 
     def versions(self) -> Iterator[KeyVersion | PartitionFailed]:

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkafs.storage.errors import CorruptError, UnknownPartition, UnknownTopic
+from kafkafs.storage.errors import CorruptError, SegmentGone, UnknownPartition, UnknownTopic
 from kafkafs.storage.format.files.names import deleted_partition_dir
 from kafkafs.storage.format.layout import ControlType
 from kafkafs.storage.format.records.record_columns import SimpleRecord
@@ -23,6 +23,7 @@ from kafkafs.storage.log_dirs.engine import Engine
 from kafkafs.storage.log_dirs.selection import Selection
 from kafkafs.storage.operations.history import History, KeyVersion, VersionState, history
 from kafkafs.storage.operations.request import PartitionFailed
+from kafkafs.storage.segment.segment import HeldFile, SegmentFiles
 from tests import answers
 from tests.building import BatchFields, build_batch, build_end_txn_marker
 from tests.logs import TopicSettings, walk, write_log_dir, write_partition, write_topic
@@ -226,6 +227,25 @@ def test_a_deletion_that_goes_on(small: Path) -> None:
     for each in dirs:
         shutil.rmtree(each)
     assert list(states) == [VersionState.SERVED] * 5
+
+
+def test_a_replica_whose_deletion_goes_on(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of its files may vanish before it is opened."""
+    deleted = small / f"t-0.{UUID}-delete"
+    (small / "t-0").rename(deleted)
+    write_partition(small / "t-0", [put(1, b"1")])
+    hold = SegmentFiles.hold
+
+    def hold_or_miss(files: SegmentFiles) -> HeldFile:
+        if files.directory.name.endswith("-delete") and files.base_offset > 0:
+            raise SegmentGone(files.path())
+        return hold(files)
+
+    monkeypatch.setattr(SegmentFiles, "hold", hold_or_miss)
+    assert [(offset, state) for offset, _, state in found_in(small)] == [
+        (0, VersionState.REPLICA),
+        (1, VersionState.SERVED),
+    ]
 
 
 @given(

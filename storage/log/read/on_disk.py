@@ -79,11 +79,18 @@ class PartitionOnDisk:
     shows an earlier time. Of a leftover, those from its own first later record on do not count.
     """
 
-    def __init__(self, log: Log, replicas: Sequence[DirFd] = (), at_ms: int | None = None) -> None:
-        """`replicas`: the directories of replicas that are not served. `at_ms`: the time that `log`
-        shows, in ms since 1970, None for now. Raises UnknownPartition if the log's directory no
-        longer exists."""
-        self.view, files, self._held = retry_if_gone(lambda: _held_files(log, replicas))
+    def __init__(
+        self,
+        log: Log,
+        replicas: Sequence[DirFd] = (),
+        at_ms: int | None = None,
+        *,
+        deleted: Sequence[DirFd] = (),
+    ) -> None:
+        """`replicas`: the directories of replicas that are not served; `deleted`: those of which a
+        broker may be removing the files. `at_ms`: the time that `log` shows, in ms since 1970, None
+        for now. Raises UnknownPartition if the log's directory no longer exists."""
+        self.view, files, self._held = retry_if_gone(lambda: _held_files(log, replicas, deleted))
         is_ended = self.view.ended_at_ms is not None
         self.end_offset = self.view.end_offset if is_ended else MAX_OFFSET
         self._at_ms = at_ms
@@ -136,23 +143,32 @@ class PartitionOnDisk:
 
 
 def _held_files(
-    log: Log, replicas: Sequence[DirFd]
+    log: Log, replicas: Sequence[DirFd], deleted: Sequence[DirFd]
 ) -> tuple[View, tuple[LogOnDisk, ...], list[HeldFile]]:
-    """Lists the directories and opens the files. Raises SegmentGone if one vanishes meanwhile. A
-    replica whose directory no longer exists is left out."""
+    """Lists the directories and opens the files. Raises SegmentGone if one vanishes meanwhile; in
+    `deleted` directories it is left out."""
     view = log.view()
+    pool = view.context.files
     found = [LogOnDisk(segment, True) for segment in view.segments]
     served = {segment.files.identity for segment in view.segments}
-    leftovers = list(_leftovers(log.directory, view.context.files, False))
+    leftovers = list(_leftovers(log.directory, pool))
     for replica in replicas:
-        with suppress(SegmentGone):
-            leftovers += _leftovers(replica, view.context.files, True)
+        leftovers += _leftovers(replica, pool, is_of_replica=True)
     found += (each for each in leftovers if each.segment.files.identity not in served)
+    held = [file.segment.files.hold() for file in found]
+    for directory in deleted:
+        with suppress(SegmentGone):
+            for file in _leftovers(directory, pool, is_of_replica=True):
+                with suppress(SegmentGone):
+                    held.append(file.segment.files.hold())
+                    found.append(file)
     found.sort(key=lambda file: (file.segment.base_offset, file.rank))
-    return view, tuple(found), [file.segment.files.hold() for file in found]
+    return view, tuple(found), held
 
 
-def _leftovers(directory: DirFd, pool: FilePool, is_of_replica: bool) -> Iterator[LogOnDisk]:
+def _leftovers(
+    directory: DirFd, pool: FilePool, *, is_of_replica: bool = False
+) -> Iterator[LogOnDisk]:
     """Yields what the files of a directory are for a log that does not serve them."""
     names, _ = directory.files(*_SUFFIXES)
     for name, status in names.items():
