@@ -201,6 +201,7 @@ from .metadata.history import ClusterChange as ClusterChange
 from .operations.append import AppendedLines as AppendedLines
 from .operations.append import AppendLines as AppendLines
 from .operations.append import append_lines as append_lines
+from .operations.cluster import INTERNAL_TOPICS as INTERNAL_TOPICS
 from .operations.cluster import ClusterState as ClusterState
 from .operations.cluster import ClusterSubject as ClusterSubject
 from .operations.cluster import DescribeCluster as DescribeCluster

@@ -33,6 +33,7 @@ LAYERS = ("storage", "mount", "kafkafs")
 NEEDING = {
     "mount": ("mount/fuse/", "mount/session/session.py"),
     "report": ("mount/documents/report/page.py",),
+    "restore": ("kafkafs/restore/",),
     "spark": ("kafkafs/spark/", "kafkafs/cli/verbs/spark"),
 }
 #: Prints the names of all modules that an installation without extras can import.
@@ -81,7 +82,7 @@ def test_dependencies_are_what_the_code_imports() -> None:
     """Those of an extra are imported only by the files that need the extra."""
     optional = project()["optional-dependencies"]
     declared = {extra: {distribution(each) for each in optional[extra]} for extra in EXTRAS}
-    assert declared == {extra: set(modules) for extra, modules in EXTRAS.items()}
+    assert declared == {extra: {*map(distribution, each)} for extra, each in EXTRAS.items()}
     declared[""] = {distribution(each) for each in project()["dependencies"]}
     owners = importlib.metadata.packages_distributions()
     used: defaultdict[str, set[str]] = defaultdict(set)
@@ -94,7 +95,13 @@ def test_dependencies_are_what_the_code_imports() -> None:
 
 def test_all_but_the_layer_of_an_extra_is_imported_without_it() -> None:
     extras = [name for modules in EXTRAS.values() for name in modules]
-    needing = ("/spark/", "/cli/verbs/spark", "/mount/fuse/", "/mount/session/session.py")
+    needing = (
+        "/restore/",
+        "/spark/",
+        "/cli/verbs/spark",
+        "/mount/fuse/",
+        "/mount/session/session.py",
+    )
     program = WITHOUT_EXTRAS.format(extras=extras, needing=needing)
     done = subprocess.run(
         [sys.executable, "-c", program], check=True, capture_output=True, text=True, cwd=ROOT

@@ -252,7 +252,8 @@ def test_the_dependencies_are_those_of_the_package() -> None:
     rows += re.findall(r"\. (`\S+`): ", section(README_TEXT, "Dependencies"))
     listed = {distribution(name) for row in rows for name in re.findall(r"`([\w-]+)`", row)}
     extras = project()["optional-dependencies"]
-    declared = project()["dependencies"] + extras["mount"] + extras["report"] + extras["spark"]
+    users = ("mount", "report", "restore", "spark")
+    declared = project()["dependencies"] + [each for name in users for each in extras[name]]
     assert listed == {distribution(each) for each in declared}
 
 

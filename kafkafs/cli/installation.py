@@ -17,6 +17,7 @@ from .support.failures import Failure
 EXTRAS: Final = {
     "mount": ("pyfuse3", "trio"),
     "report": ("jinja2", "plotly"),
+    "restore": ("confluent_kafka",),
     "spark": ("pyspark", "py4j"),
 }
 

@@ -46,6 +46,7 @@ VERBS: Final = {
     "verify": "verify",
     "diff": "diff",
     "report": "report",
+    "restore": "restore",
     "transactions": "transactions",
     "spark": "spark",
     "completion": "completion",

@@ -56,6 +56,7 @@ def test_version(kafkafs: Kafkafs) -> None:
         "Python": platform.python_version(),
         "extra mount": f"pyfuse3 {version('pyfuse3')}, trio {version('trio')}",
         "extra report": f"jinja2 {version('jinja2')}, plotly {version('plotly')}",
+        "extra restore": f"confluent_kafka {version('confluent_kafka')}",
         "extra spark": f"pyspark {version('pyspark')}, py4j {version('py4j')}",
     }
 

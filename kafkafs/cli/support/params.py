@@ -187,6 +187,22 @@ def since_until_options(function: Function) -> Function:
     return function
 
 
+def from_until_options(function: Function) -> Function:
+    """Adds `since_ms` and `until_ms`: milliseconds since 1970, None if not given."""
+    for option, name, what in (
+        ("--until", "until_ms", "before the first"),
+        ("--from", "since_ms", "from the first"),
+    ):
+        function = click.option(
+            option,
+            name,
+            metavar="TIME",
+            callback=_parse_time,
+            help=f"Only records {what} one at or after TIME (ms since 1970 or ISO 8601).",
+        )(function)
+    return function
+
+
 def time_option(function: Function) -> Function:
     """Adds `at` for verbs with --dry-run: milliseconds since 1970, None if not given."""
     return _at_option("With --dry-run: preview the result as of TIME")(function)

@@ -1,0 +1,162 @@
+"""Writes records with librdkafka's idempotent producer, one partition after the other.
+
+The producer keeps the records of a partition in order and without duplicates, and fails rather than
+skip one. So the number of records that are not acknowledged yet says which they are: the last ones.
+Delivery reports are only made for failures, since a call per record would halve the speed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from typing import Any, Final
+
+from confluent_kafka import KafkaError, KafkaException, Producer
+
+from kafkafs.storage import Columns, Int64s, TopicPartition
+
+from .cluster import RestoreError, TargetCluster
+from .records import fields
+from .state import OffsetRun, RestoredPartition, RestoreState, RestoreStateFile, runs_of
+
+SAVE_SECONDS: Final = 1.0
+# Records between two calls of `poll`, which frees the memory of acknowledged ones.
+_POLL_RECORDS: Final = 2000
+_QUEUED_RECORDS: Final = 500_000
+_QUEUED_KIB: Final = 256 << 10
+# The largest that librdkafka allows; the topic has its own limit.
+_LARGEST_MESSAGE: Final = 1_000_000_000
+_BATCH_BYTES: Final = 1_000_000
+# What a batch needs besides its records, generously.
+_BATCH_OVERHEAD: Final = 512
+
+
+class RecordProducer:
+    """Writes records, and saves up to where they are acknowledged."""
+
+    def __init__(
+        self,
+        cluster: TargetCluster,
+        file: RestoreStateFile,
+        state: RestoreState,
+        *,
+        compression: str,
+        max_message_bytes: int,
+    ) -> None:
+        self._file = file
+        self._state = state
+        self._failed: KafkaError | None = None
+        batch_bytes = min(_BATCH_BYTES, max_message_bytes - _BATCH_OVERHEAD)
+        self._producer: Any = cluster.client(
+            Producer,
+            linger_ms=20,
+            compression_type=compression,
+            queue_buffering_max_messages=_QUEUED_RECORDS,
+            queue_buffering_max_kbytes=_QUEUED_KIB,
+            batch_size_=max(batch_bytes, 1),
+            message_max_bytes_=_LARGEST_MESSAGE,
+            enable_idempotence_=True,
+            enable_gapless_guarantee_=True,
+            delivery_report_only_error_=True,
+            on_delivery_=self._on_failure,
+        )
+        self._rows: list[tuple[TopicPartition, OffsetRun]] = []
+        self._sent: deque[Int64s] = deque()
+        self._unacknowledged = 0
+        self._saved_at = time.monotonic()
+
+    def _on_failure(self, error: KafkaError | None, _message: object) -> None:
+        if error is not None and self._failed is None:
+            self._failed = error
+
+    def send(
+        self,
+        key: TopicPartition,
+        partition: RestoredPartition,
+        columns: Columns,
+    ) -> None:
+        """Hands records to the producer, which writes them in the background, and notes which are
+        acknowledged. Raises RestoreError."""
+        produce, topic, number = self._producer.produce, self._state.targets[key[0]], key[1]
+        done = 0
+        self._sent.append(columns.offsets.copy())
+        self._unacknowledged += len(columns)
+        for key_, value, timestamp, headers in fields(columns):
+            try:
+                produce(topic, value, key_, number, None, None, timestamp, headers)
+            except BufferError:
+                self._wait_for_room(key, topic, number, value, key_, timestamp, headers)
+            except KafkaException as error:
+                raise self._failure(key, error.args[0]) from None
+            done += 1
+            if done == _POLL_RECORDS:
+                done = 0
+                self._poll(key, 0)
+        self._settle(key, partition)
+        self._save_if_due()
+
+    def _wait_for_room(self, key: TopicPartition, topic: str, number: int, *record: Any) -> None:
+        value, key_, timestamp, headers = record
+        while True:
+            is_empty = not len(self._producer)
+            self._poll(key, 0.01)
+            try:
+                self._producer.produce(topic, value, key_, number, None, None, timestamp, headers)
+            except BufferError:
+                if is_empty:
+                    what = "a record is too large for librdkafka's queue"
+                    raise RestoreError(f"{'{}-{}'.format(*key)}: {what}") from None
+            except KafkaException as error:
+                raise self._failure(key, error.args[0]) from None
+            else:
+                return
+
+    def _poll(self, key: TopicPartition, seconds: float) -> None:
+        self._producer.poll(seconds)
+        if self._failed is not None:
+            raise self._failure(key, self._failed)
+
+    def finish(self, key: TopicPartition, partition: RestoredPartition) -> None:
+        """Waits until all records sent so far are acknowledged."""
+        while len(self._producer):
+            self._producer.flush(0.5)
+            self._settle(key, partition)
+            self._save_if_due()
+        self._settle(key, partition)
+
+    def note(self, key: TopicPartition, partition: RestoredPartition, offsets: Int64s) -> None:
+        """Notes that the next records, with these old offsets, are in the target."""
+        for run in runs_of(offsets, partition.target_next):
+            before = self._rows[-1] if self._rows else None
+            if before is not None and before[0] == key and before[1].is_continued_by(run):
+                run = OffsetRun(before[1].first, before[1].new, before[1].records + run.records)
+                self._rows[-1] = key, run
+            else:
+                self._rows.append((key, run))
+        partition.source_next = int(offsets[-1]) + 1
+        partition.target_next += len(offsets)
+
+    def save(self) -> None:
+        """Saves what is acknowledged."""
+        self._file.save(self._state, self._rows)
+        self._rows.clear()
+        self._saved_at = time.monotonic()
+
+    def _settle(self, key: TopicPartition, partition: RestoredPartition) -> None:
+        """Notes the records that have been acknowledged since the last call."""
+        self._poll(key, 0)
+        waiting = len(self._producer)
+        while self._sent and self._unacknowledged - len(self._sent[0]) >= waiting:
+            offsets = self._sent.popleft()
+            self._unacknowledged -= len(offsets)
+            self.note(key, partition, offsets)
+
+    def _save_if_due(self) -> None:
+        if time.monotonic() - self._saved_at >= SAVE_SECONDS:
+            self.save()
+
+    def _failure(self, key: TopicPartition, error: KafkaError) -> RestoreError:
+        advice = "the same command continues from there once the cause is removed"
+        return RestoreError(
+            f"{'{}-{}'.format(*key)}: the cluster has not taken a record: {error.str()}; {advice}"
+        )

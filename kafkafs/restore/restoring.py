@@ -1,0 +1,350 @@
+"""Restores topics step by step, or counts what a restore would write.
+
+Nothing is written before all that can be seen beforehand has been checked. Then the topics are
+created, and before their first record, the state file says at which offset each partition begins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+
+from kafkafs.storage import (
+    KEY_SIZE,
+    NO_TIMESTAMP,
+    VALUE_SIZE,
+    Codec,
+    Columns,
+    Engine,
+    ProgressListener,
+    TopicPartition,
+    time_text,
+)
+
+from .cluster import RestoreError, TargetCluster
+from .planning import Obstacle, RestoreRequest, TopicPlan, obstacles, plans
+from .producing import RecordProducer
+from .records import REPLACED_TIMESTAMP, undamaged
+from .resuming import ends_at_rest, written
+from .state import RestoredPartition, RestoreState, RestoreStateFile
+
+_UNLIMITED_MS: Final = 1 << 62
+# What a record needs in a batch besides key and value, without headers.
+_RECORD_OVERHEAD: Final = 100
+
+
+@dataclass(frozen=True, slots=True)
+class RestoredRow:
+    """A partition that is restored, or would be: the number of `records`; the old offsets from
+    `first` to `last`, -1 if there are none; the new ones from `new_first` on, -1 in a dry run;
+    `size`: the bytes of keys and values, -1 except in a dry run."""
+
+    topic: str
+    partition: int
+    target: str
+    records: int
+    first: int = -1
+    last: int = -1
+    new_first: int = -1
+    size: int = -1
+
+    def as_json(self) -> dict[str, Any]:
+        row: dict[str, Any] = {
+            "topic": self.topic,
+            "partition": self.partition,
+            "newTopic": self.target,
+            "records": self.records,
+            "firstOffset": self.first if self.records else None,
+            "lastOffset": self.last if self.records else None,
+        }
+        if self.size >= 0:
+            return {**row, "bytes": self.size}
+        new = {"newFirstOffset": self.new_first, "newLastOffset": self.new_first + self.records - 1}
+        return {**row, **(new if self.records else dict.fromkeys(new))}
+
+
+@dataclass(slots=True)
+class _Extremes:
+    """What the records of a topic have that a cluster may refuse or delete."""
+
+    oldest: int = _UNLIMITED_MS
+    newest: int = -1
+    largest: int = 0
+    replaced: int = 0
+
+    def add(self, columns: Columns) -> int:
+        """Adds records; returns the bytes of their keys and values."""
+        stamps = columns.timestamps[columns.timestamps != NO_TIMESTAMP]
+        self.oldest = min(self.oldest, int(stamps.min(initial=_UNLIMITED_MS)))
+        self.newest = max(self.newest, int(stamps.max(initial=-1)))
+        self.replaced += int(np.count_nonzero(stamps == REPLACED_TIMESTAMP))
+        sizes = np.maximum(columns.spans[:, [KEY_SIZE, VALUE_SIZE]], 0).sum(axis=1, dtype=np.int64)
+        self.largest = max(self.largest, int(sizes.max(initial=0)))
+        return int(sizes.sum())
+
+
+@dataclass(slots=True)
+class Restore:
+    """A restore of log directories into a cluster. `damage`: what could not be read, by file and
+    position; the records around it are restored."""
+
+    engine: Engine
+    cluster: TargetCluster
+    request: RestoreRequest
+    progress: ProgressListener
+    warn: Callable[[str], None]
+    damage: dict[tuple[str, int], str] = field(default_factory=dict)
+
+    def plans(self, state: RestoreState | None) -> list[TopicPlan]:
+        """Raises RestoreError if the state is that of another cluster."""
+        if state is not None and state.cluster_id != self.cluster.cluster_id:
+            raise RestoreError(
+                f"the state file is of a restore into the cluster {state.cluster_id}, and "
+                f"{self.cluster.bootstrap} belongs to {self.cluster.cluster_id}"
+            )
+        return plans(self.engine, self.cluster, self.request)
+
+    def obstacles(self, found: list[TopicPlan], state: RestoreState | None) -> Iterator[Obstacle]:
+        """Yields what stands in the way, as far as it can be seen without reading records."""
+        configs = self._configs(found)
+        for plan in found:
+            yield from obstacles(self.cluster, plan, state, configs[plan.source])
+            if plan.target not in self.cluster.topics:
+                try:
+                    self.cluster.create([plan.new_topic()], validate_only=True)
+                except RestoreError as error:
+                    yield Obstacle(plan.source, str(error), True)
+
+    def _configs(self, found: list[TopicPlan]) -> dict[str, dict[str, str]]:
+        """Returns the configs that each topic has, or will have, in the cluster."""
+        there = [plan.target for plan in found if plan.target in self.cluster.topics]
+        known = self.cluster.configs_of(there)
+        defaults = self.cluster.default_configs() if len(there) < len(found) else {}
+        return {
+            plan.source: known.get(plan.target) or {**defaults, **plan.configs} for plan in found
+        }
+
+    def count(self, found: list[TopicPlan]) -> Iterator[RestoredRow | Obstacle]:
+        """Reads all records; yields how many each partition has, and what stands in their way."""
+        configs = self._configs(found)
+        now = self.engine.clock.now_ms()
+        total = sum(high - low for plan in found for low, high in plan.here.values())
+        done = 0
+        for plan in found:
+            extremes = _Extremes()
+            for number, (low, high) in plan.here.items():
+                records = size = 0
+                first = last = -1
+                for columns in self._scan((plan.source, number), low, high):
+                    records += len(columns)
+                    size += extremes.add(columns)
+                    first = int(columns.offsets[0]) if first < 0 else first
+                    last = int(columns.offsets[-1])
+                    self.progress.report("reading records", done + last - low, total)
+                done += high - low
+                yield RestoredRow(plan.source, number, plan.target, records, first, last, size=size)
+            yield from _of_records(plan, extremes, configs[plan.source], now)
+
+    def run(
+        self, found: list[TopicPlan], file: RestoreStateFile, state: RestoreState
+    ) -> Iterator[RestoredRow]:
+        """Writes the records that the cluster does not have yet, and yields each partition that is
+        complete. `state` is updated and saved."""
+        known = {
+            (plan.source, number)
+            for plan in found
+            for number in plan.here
+            if (plan.source, number) in state.partitions
+            and not state.partitions[plan.source, number].is_done
+        }
+        self._begin(found, file, state)
+        targets = {key: (state.targets[key[0]], key[1]) for key in known}
+        ends = ends_at_rest(self.cluster, targets.values())
+        configs = self.cluster.configs_of(plan.target for plan in found)
+        total = sum(
+            state.partitions[plan.source, number].source_end
+            - state.partitions[plan.source, number].source_first
+            for plan in found
+            for number in plan.here
+        )
+        done = 0
+        producer: RecordProducer | None = None
+        of_producer: tuple[str, int] | None = None
+        for plan in found:
+            wanted = (
+                self._compression(plan),
+                int(configs[plan.target]["max.message.bytes"]),
+            )
+            for number in plan.here:
+                key = (plan.source, number)
+                partition = state.partitions[key]
+                if not partition.is_done:
+                    if producer is None or wanted != of_producer:
+                        producer, of_producer = (
+                            RecordProducer(
+                                self.cluster,
+                                file,
+                                state,
+                                compression=wanted[0],
+                                max_message_bytes=wanted[1],
+                            ),
+                            wanted,
+                        )
+                    if key in known:
+                        self._resume(key, partition, producer, targets[key], ends[targets[key]])
+                    self._write(key, partition, producer, done, total)
+                done += partition.source_end - partition.source_first
+            self._complete(plan, state)
+            if producer is None:
+                file.save(state)
+            else:
+                producer.save()
+            yield from self._rows(plan, state)
+
+    def _begin(self, found: list[TopicPlan], file: RestoreStateFile, state: RestoreState) -> None:
+        """Creates the topics, and saves where each partition begins."""
+        self.cluster.create(
+            [plan.new_topic() for plan in found if plan.target not in self.cluster.topics]
+        )
+        new = {
+            (plan.source, number): (plan.target, number)
+            for plan in found
+            for number in plan.here
+            if (plan.source, number) not in state.partitions
+        }
+        starts, ends = self.cluster.starts(new.values()), self.cluster.ends(new.values())
+        for plan in found:
+            state.targets[plan.source] = plan.target
+            for number, (low, high) in plan.here.items():
+                key = (plan.source, number)
+                if key not in new:
+                    continue
+                if starts[new[key]] != ends[new[key]]:
+                    where = "{}-{}".format(*new[key])
+                    raise RestoreError(f"{where} of the cluster is not empty")
+                base = ends[new[key]]
+                state.partitions[key] = RestoredPartition(low, low, high, base, base)
+        file.save(state)
+
+    def _compression(self, plan: TopicPlan) -> str:
+        """Returns the codec of the topic's config, or else that of its first batch."""
+        name = plan.configs.get("compression.type", "producer")
+        if name != "producer":
+            return "none" if name == "uncompressed" else name
+        for number, (low, high) in plan.here.items():
+            with closing(self._scan((plan.source, number), low, high)) as parts:
+                for columns in parts:
+                    return columns.batches[0].codec.kafka_name
+        return Codec.NONE.kafka_name
+
+    def _resume(
+        self,
+        key: TopicPartition,
+        partition: RestoredPartition,
+        producer: RecordProducer,
+        target: TopicPartition,
+        end: int,
+    ) -> None:
+        """Notes what an earlier run has written after its last save."""
+        if end < partition.target_next:
+            where = "{}-{}".format(*target)
+            raise RestoreError(
+                f"{where} of the cluster ends at offset {end}, before {partition.target_next}, up"
+                " to which it had acknowledged records: it has lost some, or was created again"
+            )
+        if end > partition.target_next:
+            source = self._scan(key, partition.source_next, partition.source_end)
+            with closing(source):
+                offsets = written(self.cluster, target, partition.target_next, end, source)
+            producer.note(key, partition, offsets)
+            producer.save()
+
+    def _write(
+        self,
+        key: TopicPartition,
+        partition: RestoredPartition,
+        producer: RecordProducer,
+        done: int,
+        total: int,
+    ) -> None:
+        start = self.engine.log(*key).view().start_offset
+        if start > partition.source_next:
+            where = "{}-{}".format(*key)
+            self.warn(f"{where}: the records from {partition.source_next} to {start - 1} are gone")
+        what = f"restoring {key[0]}/{key[1]}"
+        for columns in self._scan(key, partition.source_next, partition.source_end):
+            producer.send(key, partition, columns)
+            at = int(columns.offsets[-1]) - partition.source_first
+            self.progress.report(what, done + at, total)
+        producer.finish(key, partition)
+
+    def _complete(self, plan: TopicPlan, state: RestoreState) -> None:
+        """Checks that a topic ends where its restored records do."""
+        mine = {(plan.target, number): (plan.source, number) for number in plan.here}
+        ends = self.cluster.ends(target for target, key in mine.items())
+        for target, key in mine.items():
+            partition = state.partitions[key]
+            if not partition.is_done and ends[target] != partition.target_next:
+                where, wanted = "{}-{}".format(*target), partition.target_next
+                raise RestoreError(
+                    f"{where} of the cluster ends at offset {ends[target]} instead of {wanted}:"
+                    " another program writes there"
+                )
+            partition.is_done = True
+
+    def _rows(self, plan: TopicPlan, state: RestoreState) -> Iterator[RestoredRow]:
+        for number in plan.here:
+            each = state.partitions[plan.source, number]
+            yield RestoredRow(
+                plan.source,
+                number,
+                plan.target,
+                each.records,
+                each.source_first,
+                each.source_next - 1,
+                each.target_first,
+            )
+
+    def _scan(self, key: TopicPartition, low: int, high: int) -> Generator[Columns]:
+        return undamaged(self.engine.log(*key).view().scan(low, high, ahead=True), self.damage)
+
+
+def _of_records(
+    plan: TopicPlan, found: _Extremes, configs: dict[str, str], now: int
+) -> Iterator[Obstacle]:
+    """Yields what a topic's configs do to its records."""
+    if found.newest < 0 and not found.largest:
+        return
+
+    def limit(name: str) -> int:
+        value = int(configs.get(name, -1))
+        return _UNLIMITED_MS if value < 0 else value
+
+    oldest = "" if found.oldest == _UNLIMITED_MS else time_text(found.oldest)
+    create = f"create the topic {plan.target} beforehand, or change it,"
+    is_deleted = "delete" in configs.get("cleanup.policy", "delete")
+    if is_deleted and oldest and now - found.oldest > limit("retention.ms"):
+        what = f"the oldest record is of {oldest}, older than retention.ms"
+        what = f"{what}: the broker deletes such records soon"
+        yield Obstacle(plan.source, f"{what}; {create} with a longer retention.ms")
+    is_kept = configs.get("message.timestamp.type") != "LogAppendTime"
+    if is_kept and oldest:
+        if now - found.oldest > limit("message.timestamp.before.max.ms"):
+            what = f"the oldest record is of {oldest}, before message.timestamp.before.max.ms"
+            what = f"{what}: the broker refuses it"
+            yield Obstacle(plan.source, f"{what}; {create} with a larger value", True)
+        if found.newest - now > limit("message.timestamp.after.max.ms"):
+            newest = time_text(found.newest)
+            what = f"the newest record is of {newest}, after message.timestamp.after.max.ms"
+            what = f"{what}: the broker refuses it"
+            yield Obstacle(plan.source, f"{what}; {create} with a larger value", True)
+    if found.largest + _RECORD_OVERHEAD > limit("max.message.bytes"):
+        what = f"a record has {found.largest} bytes, more than max.message.bytes allows"
+        yield Obstacle(plan.source, f"{what} unless it is compressed; {create} with a larger value")
+    if found.replaced and is_kept:
+        what = f"{found.replaced} records have the timestamp 0, which librdkafka replaces"
+        yield Obstacle(plan.source, f"{what} by the current time")
