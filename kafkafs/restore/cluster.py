@@ -33,6 +33,7 @@ _ATTEMPT_SECONDS: Final = 0.5
 # How long to wait for the leader of a new partition before asking again.
 _ELECTION_SECONDS: Final = 0.1
 _ELECTING: Final = (
+    KafkaError._NOENT,  # "No leaders found", by librdkafka itself
     KafkaError.UNKNOWN_TOPIC_OR_PART,
     KafkaError.LEADER_NOT_AVAILABLE,
     KafkaError.NOT_LEADER_FOR_PARTITION,
