@@ -133,7 +133,15 @@ class TargetCluster:
         for name, future in futures.items():
             self._result(future, f"cannot create the topic {name}")
         if not validate_only:
+            self._once_known(lambda: self._check_leaders(topics))
             self.topics.update({each.name: each.partitions for each in topics})
+
+    def _check_leaders(self, topics: Sequence[NewTopicRequest]) -> None:
+        found = self._metadata().topics
+        for each in topics:
+            known = found[each.name].partitions.values() if each.name in found else ()
+            if sum(partition.leader >= 0 for partition in known) < each.partitions:
+                raise _NoLeaderYet(f"the new topic {each.name} has partitions without a leader")
 
     def configs_of(self, topics: Iterable[str]) -> dict[str, dict[str, str]]:
         """Returns all configs of topics."""
@@ -202,6 +210,14 @@ class TargetCluster:
                 if time.monotonic() > deadline:
                     raise
                 time.sleep(_ELECTION_SECONDS)
+                # Otherwise librdkafka would answer from its memory.
+                self._metadata()
+
+    def _metadata(self) -> Any:
+        try:
+            return self._admin.list_topics(timeout=ANSWER_SECONDS)
+        except KafkaException as error:
+            raise RestoreError(f"{self.bootstrap} does not answer: {_text(error)}") from None
 
     def _result(self, future: Any, what: str) -> Any:
         try:

@@ -149,7 +149,10 @@ def obstacles(
     """Yields what can be seen without reading records; `configs` apply to the target."""
     known = None if state is None else state.targets.get(plan.source)
     there = cluster.topics.get(plan.target)
-    if there is not None and there != plan.partitions:
+    if known not in (None, plan.target):
+        what = f"the state file says that this topic was restored as {known}"
+        yield Obstacle(plan.source, f"{what}; use another one with --state", True)
+    elif there is not None and there != plan.partitions:
         what = (
             f"the cluster's topic {plan.target} has {there} partitions instead of {plan.partitions}"
         )

@@ -240,6 +240,10 @@ def test_what_is_refused_before_anything_is_written(
     assert 'No such configuration property: "retention"' in refused(
         *line[:-1], "--command-config", configs
     )
+    state = [*line[:-1], "orders", "--state", tmp_path / "state.json"]
+    other = f"{topic}-other"
+    assert restore(*state, "--rename", f"orders={other}", "--until", STARTED_MS).exit_code == 0
+    assert f"was restored as {other}" in refused(*state, "--rename", f"orders={topic}-third")
     assert offsets(broker, full) == ends
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from kafkafs.places import log_dir_around
 from kafkafs.storage import CorruptError, printable
 
 from .. import installation
@@ -120,6 +121,9 @@ def command(
         from kafkafs.restore.planning import RestoreRequest
         from kafkafs.restore.restoring import Restore
 
+    around = None if state_path is None else log_dir_around(state_path, log_dirs)
+    if around is not None:
+        raise click.UsageError(f"{state_path} is in the log directory {printable(around)}")
     request = RestoreRequest(topics, renames, since_ms, until_ms)
     with closing(open_engine(log_dirs, configs)) as engine:
         request.selected(engine)  # fails before the cluster is asked

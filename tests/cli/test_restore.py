@@ -1,0 +1,143 @@
+"""`kafkafs restore` as far as it needs no broker; tests/broker/test_restore.py has the rest."""
+
+from __future__ import annotations
+
+import json
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import kafkafs as package
+from kafkafs.restore.cluster import RestoreError
+from kafkafs.restore.groups import translated
+from kafkafs.restore.records import fields, undamaged
+from kafkafs.restore.state import (
+    OffsetRun,
+    RestoredPartition,
+    RestoreState,
+    RestoreStateFile,
+    read_state,
+    read_table,
+    runs_of,
+)
+from kafkafs.storage import Engine
+from tests.cli.results import Kafkafs
+
+RUNS = [OffsetRun(10, 0, 3), OffsetRun(20, 3, 2)]
+
+
+def partition() -> RestoredPartition:
+    return RestoredPartition(10, 22, 30, 0, 5)
+
+
+def test_without_its_extra_it_says_what_to_install(
+    kafkafs: Kafkafs, clean: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    result = kafkafs("restore", clean, "--to", "127.0.0.1:1")
+    assert (result.exit_code, result.stderr) == (
+        1,
+        "kafkafs: restore needs confluent_kafka, which is not installed:"
+        " pip install 'kafkafs[restore]'\n",
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (["--rename", "a"], "'a' is not A=B"),
+        (["--rename", "a=b", "--rename", "a=c"], "a is renamed twice"),
+        (["--state", "DIR/state"], "is in the log directory"),
+        (["--from", "soon"], "soon"),
+    ],
+)
+def test_wrong_usage(kafkafs: Kafkafs, clean: Path, words: list[str], error: str) -> None:
+    given = [word.replace("DIR", str(clean)) for word in words]
+    result = kafkafs("restore", clean, "--to", "127.0.0.1:1", *given)
+    assert result.exit_code == 2
+    assert error in result.stderr
+
+
+def test_runs_of_consecutive_offsets() -> None:
+    offsets = np.array([10, 11, 12, 20, 21], dtype=np.int64)
+    assert runs_of(offsets, 0) == RUNS
+    assert runs_of(offsets[:1], 7) == [OffsetRun(10, 7, 1)]
+    assert OffsetRun(10, 0, 3).is_continued_by(OffsetRun(13, 3, 1))
+    assert not OffsetRun(10, 0, 3).is_continued_by(OffsetRun(20, 3, 1))
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [(0, 0), (10, 0), (12, 2), (13, 3), (19, 3), (20, 3), (21, 4), (22, 5), (99, 5)]
+)
+def test_an_offset_is_translated_to_the_first_record_at_or_after_it(old: int, new: int) -> None:
+    assert translated(old, RUNS, partition()) == new
+
+
+def test_an_offset_of_an_empty_partition_is_its_first() -> None:
+    assert translated(7, [], RestoredPartition(0, 0, 0, 4, 4)) == 4
+
+
+def test_the_state_outlives_the_process_and_cuts_the_table_that_is_ahead(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "state.json"
+    state = RestoreState("cluster", {"a": "b"}, {("a", 0): partition()}, ["group"])
+    with closing(RestoreStateFile(str(path))) as file:
+        assert file.read() is None
+        file.save(state, [(("a", 0), run) for run in RUNS])
+        with pytest.raises(RestoreError, match="another restore is using this state file"):
+            RestoreStateFile(str(path))
+    table = Path(f"{path}.offsets")
+    whole = table.read_bytes()
+    table.write_bytes(whole + b"a\t0\t30\tb\t5")
+    with closing(RestoreStateFile(str(path))) as file:
+        assert file.read() == read_state(str(path)) == state
+    assert table.read_bytes() == whole
+    assert read_table(str(table)) == {("a", 0): RUNS}
+    table.write_bytes(whole[:-1])
+    with (
+        closing(RestoreStateFile(str(path))) as file,
+        pytest.raises(RestoreError, match="the table is shorter than its state file says"),
+    ):
+        file.read()
+
+
+@pytest.mark.parametrize(
+    ("content", "error"),
+    [
+        ("{", "not a state file"),
+        ("[]", "not a state file of this version"),
+        (json.dumps({"version": 2}), "not a state file of this version"),
+        (json.dumps({"version": 1, "clusterId": "c"}), "is damaged"),
+    ],
+)
+def test_a_damaged_state_file(tmp_path: Path, content: str, error: str) -> None:
+    path = tmp_path / "state"
+    path.write_text(content)
+    with pytest.raises(RestoreError, match=error):
+        read_state(str(path))
+
+
+def test_records_are_unpacked_as_they_are_read(tmp_path: Path) -> None:
+    """In parts, with null and empty keys, values and headers, and repeated names."""
+    made = [
+        package.ProducerRecord(
+            (None, b"", b"v%d" % number)[number % 3],
+            key=(b"k", None, b"")[number % 3],
+            timestamp=number,
+            headers=[("ü", b"%d" % each if each else None) for each in range(number % 4)],
+        )
+        for number in range(1, 1203)
+    ]
+    with package.open(tmp_path / "logs", writable=True) as directory:
+        directory.create_topic("t", 1, {"retention.ms": "-1"})
+        directory["t", 0].append(made)
+        expected = [
+            (each.key, each.value, each.timestamp, each.headers or None)
+            for each in directory["t", 0].records()
+        ]
+    with closing(Engine(str(tmp_path / "logs"))) as engine:
+        parts = undamaged(engine.log("t", 0).view().scan(), {})
+        found = [row for part in parts for row in fields(part)]
+    assert found == expected
+    assert len(found) == len(made)
