@@ -32,11 +32,18 @@ CONNECT_SECONDS: Final = 10.0
 _ATTEMPT_SECONDS: Final = 0.5
 # How long to wait for the leader of a new partition before asking again.
 _ELECTION_SECONDS: Final = 0.1
-_ELECTING: Final = (
+# Errors of partitions and groups that are being set up, or whose broker has just changed.
+_PASSING: Final = (
     KafkaError._NOENT,  # "No leaders found", by librdkafka itself
     KafkaError.UNKNOWN_TOPIC_OR_PART,
     KafkaError.LEADER_NOT_AVAILABLE,
     KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
+    KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError.OFFSET_NOT_AVAILABLE,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.NOT_COORDINATOR,
 )
 # The broker configs that apply to a topic without configs of its own.
 _BROKER_NAMES: Final = {
@@ -56,8 +63,8 @@ class RestoreError(StorageError):
     """Why a restore cannot start or continue."""
 
 
-class _NoLeaderYet(RestoreError):
-    """A partition has just been created, or its leader has just changed."""
+class _NotYet(RestoreError):
+    """What was asked for is being set up, or its broker has just changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +148,7 @@ class TargetCluster:
         for each in topics:
             known = found[each.name].partitions.values() if each.name in found else ()
             if sum(partition.leader >= 0 for partition in known) < each.partitions:
-                raise _NoLeaderYet(f"the new topic {each.name} has partitions without a leader")
+                raise _NotYet(f"the new topic {each.name} has partitions without a leader")
 
     def configs_of(self, topics: Iterable[str]) -> dict[str, dict[str, str]]:
         """Returns all configs of topics."""
@@ -194,19 +201,23 @@ class TargetCluster:
             for key, offset, metadata in offsets
         ]
         request = ConsumerGroupTopicPartitions(group, parts)
-        (future,) = self._admin.alter_consumer_group_offsets([request]).values()
         what = f"cannot commit the offsets of the group {group}"
-        for each in self._result(future, what).topic_partitions:
+
+        def ask() -> Any:
+            (future,) = self._admin.alter_consumer_group_offsets([request]).values()
+            return self._result(future, what)
+
+        for each in self._once_known(ask).topic_partitions:
             if each.error is not None:
                 raise RestoreError(f"{what}: {each.topic}-{each.partition}: {each.error.str()}")
 
     def _once_known(self, ask: Callable[[], T]) -> T:
-        """Asks until the brokers know a topic that has just been created, and have a leader."""
+        """Asks until what has just been created is set up."""
         deadline = time.monotonic() + ANSWER_SECONDS
         while True:
             try:
                 return ask()
-            except _NoLeaderYet:
+            except _NotYet:
                 if time.monotonic() > deadline:
                     raise
                 time.sleep(_ELECTION_SECONDS)
@@ -223,7 +234,7 @@ class TargetCluster:
         try:
             return future.result(ANSWER_SECONDS)
         except KafkaException as error:
-            kind = _NoLeaderYet if error.args[0].code() in _ELECTING else RestoreError
+            kind = _NotYet if error.args[0].code() in _PASSING else RestoreError
             raise kind(f"{what}: {_text(error)}") from None
         except TimeoutError:
             raise RestoreError(f"{what}: {self.bootstrap} does not answer") from None
