@@ -29,7 +29,8 @@ from kafkafs.storage import StorageError, TopicPartition
 ANSWER_SECONDS: Final = 30.0
 #: How long the first answer may take.
 CONNECT_SECONDS: Final = 10.0
-_ATTEMPT_SECONDS: Final = 0.5
+# By then, all addresses of a name have been tried.
+_REFUSED_SECONDS: Final = 1.0
 # How long to wait for the leader of a new partition before asking again.
 _ELECTION_SECONDS: Final = 0.1
 # Errors of partitions and groups that are being set up, or whose broker has just changed.
@@ -109,14 +110,15 @@ class TargetCluster:
 
     def _connect(self) -> Any:
         """Returns librdkafka's metadata of the cluster. It would wait in vain for a broker that
-        refuses connections."""
-        deadline = time.monotonic() + CONNECT_SECONDS
+        refuses connections at all addresses of its name."""
+        started, seconds = time.monotonic(), _REFUSED_SECONDS
         while True:
             try:
-                return self._admin.list_topics(timeout=_ATTEMPT_SECONDS)
+                return self._admin.list_topics(timeout=seconds)
             except KafkaException as error:
                 self._admin.poll(0)  # passes the reason to `_note`
-                if self._is_down or time.monotonic() > deadline:
+                seconds *= 2
+                if self._is_down or time.monotonic() - started > CONNECT_SECONDS:
                     why = self._reason or _text(error)
                     raise RestoreError(f"cannot reach {self.bootstrap}: {why}") from None
 

@@ -47,7 +47,7 @@ READING: Final[Mapping[str, list[str]]] = {
     "why": ["why DIR TOPIC/0", "why DIR NEW/0"],
     "verify": ["verify DIR", "verify DIR TOPIC/0"],
     "report": ["report DIR -o -", "report --deep DIR TOPIC NEW -o -"],
-    "restore": ["restore DIR NEW --to 127.0.0.1:1", "restore --dry-run DIR --to 127.0.0.1:1"],
+    "restore": ["restore DIR NEW --to 127.0.0.1:1", "restore --dry-run DIR NEW --to 127.0.0.1:1"],
     "topic list": ["topic list DIR", "topic list --at 2018-05-16 DIR", "topic list --json DIR NEW"],
     "topic config": ["topic config --all DIR TOPIC", "topic config DIR NEW"],
     "transactions": ["transactions DIR", "transactions DIR NEW"],
