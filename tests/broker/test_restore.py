@@ -296,6 +296,15 @@ def test_a_dry_run_counts_and_finds_obstacles(
         assert what in text
     assert offsets(broker, topic) == [0, 0]
 
+    stamped = f"{topic}-stamped"
+    driver.create_topic(stamped, 2, {"message.timestamp.type": "LogAppendTime"})
+    line[-1] = f"orders={stamped}"
+    done = restore(*line, "--dry-run", "--until", STARTED_MS + 1000)
+    assert done.exit_code == 0
+    assert "LogAppendTime, so the broker replaces all timestamps" in done.stdout
+    assert restore(*line, "--until", STARTED_MS + 1000).exit_code == 0
+    assert offsets(broker, stamped) == [1, 1]
+
 
 def test_the_lines_of_the_page_run(source: Path, broker: Broker, driver: Driver) -> None:
     found = re.search(
