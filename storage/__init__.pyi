@@ -225,6 +225,9 @@ from .operations.diff import Diff as Diff
 from .operations.diff import Difference as Difference
 from .operations.diff import DifferenceKind as DifferenceKind
 from .operations.diff import diff as diff
+from .operations.erase import Erase as Erase
+from .operations.erase import ErasedFile as ErasedFile
+from .operations.erase import erase as erase
 from .operations.expire import Expire as Expire
 from .operations.expire import ExpiredSegment as ExpiredSegment
 from .operations.expire import expire as expire

@@ -263,6 +263,29 @@ class LogDirOffline(LogDirError):
     a way that leaves the state of the disk unknown (Kafka's LogDirFailureChannel)."""
 
 
+class RecordNotFound(StorageError):
+    """No record that is to be erased is on the disk. `what` describes such a record."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(what)
+        self.what = what
+
+    def __str__(self) -> str:
+        return f"no record {self.what} is on the disk"
+
+
+class NotErased(StorageError):
+    """The file `path` holds records that were to be erased, and still does because of `why`."""
+
+    def __init__(self, path: str, why: str) -> None:
+        super().__init__(path, why)
+        self.path = path
+        self.why = why
+
+    def __str__(self) -> str:
+        return f"{printable(self.path)}: still holds such records: {self.why}"
+
+
 class SegmentGone(StorageError):
     """`file` was listed, but has since been removed or replaced.
 

@@ -69,7 +69,7 @@ class History(PartitionsRequest):
 
     def directories(self, engine: Engine) -> list[DirFd]:
         """Returns the directories that are searched."""
-        lives = (life for key in self.units(engine) for life in _lives(engine, key))
+        lives = (life for key in self.units(engine) for life in lives(engine, key))
         return [each for life in lives for each in (life.log.directory, *life.replicas)]
 
 
@@ -100,7 +100,7 @@ def _set_aside(engine: Engine, topic: str | None = None) -> list[PartitionDir]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Life:
+class Life:
     """The directories of a partition during one life of its topic: that of `log`, and of other
     replicas. `state`: that of all its versions; None for the partition in use."""
 
@@ -109,7 +109,7 @@ class _Life:
     state: VersionState | None = None
 
 
-def _lives(engine: Engine, key: TopicPartition) -> Iterator[_Life]:
+def lives(engine: Engine, key: TopicPartition) -> Iterator[Life]:
     """Yields the lives of a partition: those that ended, the one that was last written to at the
     end, then the one in use. Raises UnknownTopic or UnknownPartition if there is none."""
     topic, number = key
@@ -117,19 +117,19 @@ def _lives(engine: Engine, key: TopicPartition) -> Iterator[_Life]:
     for each in _set_aside(engine, topic):
         if each.partition == number:
             ended[_topic_id(each) or each.path].append(each)
-    current: _Life | None = None
+    current: Life | None = None
     try:
         log = engine.log(*key)
         others = [each for each in engine.copies_of(*key) if each.path != log.path]
         others += ended.pop(_topic_id(engine.partition_dir(*key)), [])
-        current = _Life(log, [each.directory for each in others])
+        current = Life(log, [each.directory for each in others])
     except (UnknownTopic, UnknownPartition):
         if not ended:
             raise
     for dirs in sorted(ended.values(), key=_changed_at):
         first, *rest = dirs
         log = Log(first.directory, topic, number, lambda: 0, engine.context, engine.at_ms)
-        yield _Life(log, [each.directory for each in rest], _ASIDE[first.state])
+        yield Life(log, [each.directory for each in rest], _ASIDE[first.state])
     if current is not None:
         yield current
 
@@ -188,7 +188,7 @@ def history(
     may have held others."""
 
     def search(key: TopicPartition) -> Iterator[KeyVersion | PartitionFailed]:
-        for life in _lives(engine, key):
+        for life in lives(engine, key):
             try:
                 found = _Search(engine, key, life, request, progress)
             except UnknownPartition:
@@ -226,7 +226,7 @@ class _Search:
         self,
         engine: Engine,
         key: TopicPartition,
-        life: _Life,
+        life: Life,
         request: History,
         progress: ProgressListener,
     ) -> None:
