@@ -237,7 +237,7 @@ def _search(
     on_progress: OnProgress = lambda done, total: None,
 ) -> Iterator[_Match]:
     """Yields the `.log` files in all directories of a partition that hold selected records. Raises
-    CorruptError if one cannot be read, except for the end of the cleaner's unfinished output."""
+    CorruptError if one cannot be read, except for the cleaner's unfinished output."""
     for life in lives(engine, key):
         try:
             disk = PartitionOnDisk(life.log, life.replicas)
@@ -250,9 +250,10 @@ def _search(
             on_progress(done, total)
             records = 0
             for part in disk.scan(file):
-                if isinstance(part, Damage):
+                if not isinstance(part, Damage):
+                    records += len(selector.rows(part))
+                elif not file.is_unfinished:
                     raise fresh(part.error)
-                records += len(selector.rows(part))
             done += file.segment.size
             if records:
                 yield _Match(file, life, records)
