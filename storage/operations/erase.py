@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from os.path import basename, dirname
@@ -29,11 +30,19 @@ from ..errors import (
     LogDirOffline,
     NotErased,
     RecordNotFound,
+    SegmentGone,
     StorageError,
     UnknownPartition,
     fresh,
 )
-from ..format.files.names import FileKind, FileState, TopicPartition, segment_file
+from ..format.files.names import (
+    FileKind,
+    FileState,
+    PartitionState,
+    TopicPartition,
+    parse_partition_dir,
+    segment_file,
+)
 from ..format.records.columns import Damage
 from ..io.durable import SyncFailed
 from ..log.append.writer import LogWriter
@@ -45,7 +54,7 @@ from ..log_manager import LogManager
 from ..segment.segment import Segment
 from ..segment.stored import FILES
 from ..wording import printable
-from .history import Life, VersionState, lives
+from .history import Life, lives
 from .request import (
     SILENT,
     PartitionFailed,
@@ -209,18 +218,25 @@ class _Match:
         return self.segment.path
 
     @property
+    def is_in_use(self) -> bool:
+        """Whether it is in the partition's own directory."""
+        return self.life.state is None and not self.file.is_of_replica
+
+    @property
     def is_of_log(self) -> bool:
         """Whether it is a segment of the log, and neither a leftover nor in another directory."""
-        return self.file.is_served and self.life.state is None
+        return self.is_in_use and self.file.is_served
 
     def failure(self) -> PartitionFailed | None:
         """Returns why the records cannot be erased from this file, if so."""
-        if self.life.state is VersionState.STRAY:
-            why = "it belongs to a stray partition, which `purge --stray` removes"
-        elif self.file.is_of_replica and self.life.state is None:
-            why = "it belongs to a replica that is not served"
-        else:
+        parsed = parse_partition_dir(basename(dirname(self.path)))
+        state = None if parsed is None else parsed.state
+        if self.is_in_use or state is PartitionState.DELETE:
             return None
+        if state is PartitionState.STRAY:
+            why = "it belongs to a stray partition, which `purge --stray` removes"
+        else:
+            why = "it belongs to a replica that is not served"
         return PartitionFailed.of(NotErased(self.path, why))
 
     def row(self, key: TopicPartition) -> ErasedFile:
@@ -382,13 +398,23 @@ class _Erasing:
                 yield failure
                 continue
             row = each.row(self._key)
-            if each.life.state is None:
-                name = basename(each.path)
-                names = {name.replace(FileKind.LOG, kind, 1) for kind in FILES}
-                writer.purge(names, own=True)
+            if each.is_in_use:
+                name = self._name_of(each.segment, writer)
+                writer.purge({name.replace(FileKind.LOG, kind, 1) for kind in FILES}, own=True)
             else:
                 self._remove_directory(dirname(each.path))
             yield row
+
+    @staticmethod
+    def _name_of(segment: Segment, writer: LogWriter) -> str:
+        """Returns the present name of a leftover: a segment that was replaced may have needed its
+        former name."""
+        for each in find_leftovers(writer.directory):
+            with suppress(SegmentGone):
+                status = writer.directory.stat(each.name)
+                if (status.st_dev, status.st_ino) == segment.files.identity:
+                    return each.name
+        return basename(segment.path)
 
     def _remove_directory(self, path: str) -> None:
         """Removes the directory of a deleted partition."""

@@ -3,20 +3,36 @@
 from __future__ import annotations
 
 import hashlib
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from kafkafs.storage.errors import RecordNotFound, UnknownTopic
+from kafkafs.storage.erasure.rewriting import RewrittenSegment
+from kafkafs.storage.errors import (
+    CleaningAborted,
+    CorruptError,
+    NotErased,
+    RecordNotFound,
+    UnknownTopic,
+)
+from kafkafs.storage.format.layout import Codec
+from kafkafs.storage.format.records.record_columns import SimpleRecord
 from kafkafs.storage.log.read.transactions import Isolation
 from kafkafs.storage.log_dirs.engine import Engine
 from kafkafs.storage.log_dirs.selection import Selection
 from kafkafs.storage.log_manager import LogManager
+from kafkafs.storage.operations import erase as module
 from kafkafs.storage.operations.erase import Erase, ErasedFile, erase
 from kafkafs.storage.operations.history import History, history
+from kafkafs.storage.operations.request import PartitionFailed
 from kafkafs.storage.operations.verifier import Verifier
+from kafkafs.storage.segment.segment import Segment
+from tests.building import MessageFields, build_messages
 from tests.erasing import KEY, TOPIC, make, open_manager, records_of, traces
+from tests.logs import write_topic
+from tests.writing import NOW, batch
 
 ALL = Selection.of(TOPIC)
 
@@ -158,3 +174,193 @@ def test_what_is_not_there_is_one_failure(tmp_path: Path) -> None:
 def test_requests_that_make_no_sense(wrong: Any, why: str) -> None:
     with pytest.raises(ValueError, match=why):
         Erase(**wrong)
+
+
+# -- other files ----------------------------------------------------------------------------------
+
+
+def live(root: Path) -> list[str]:
+    return sorted(file.name for file in (root / f"{TOPIC}-0").iterdir())
+
+
+def partition(root: Path) -> Path:
+    return root / f"{TOPIC}-0"
+
+
+def copy_of_segment(root: Path, name: str) -> Path:
+    """Copies the first segment's `.log` to the leftover `name`, with an index beside it."""
+    base = min(partition(root).glob("*.log")).stem
+    copy = partition(root) / f"{base}{name}"
+    shutil.copy(min(partition(root).glob("*.log")), copy)
+    (partition(root) / f"{base}{name.replace('.log', '.index')}").touch()
+    return copy
+
+
+LEFTOVERS = [".log.deleted", ".log.3.deleted", ".log.cleaned", ".log.cleaned.1.deleted"]
+
+
+@pytest.mark.parametrize("name", LEFTOVERS)
+def test_leftovers_with_a_record_are_removed(tmp_path: Path, name: str) -> None:
+    expected = make(tmp_path)
+    copy_of_segment(tmp_path, name)
+    with open_manager(tmp_path) as manager:
+        rows = run(manager, Erase(ALL, key=KEY))
+        removed = [row for row in rows if row.is_removed]
+    [row] = removed
+    assert (row.records, row.new_size, row.new_sha256) == (2, None, None)
+    assert not [name for name in live(tmp_path) if "deleted" in name or "cleaned" in name]
+    assert records_of(tmp_path) == expected
+    assert traces(tmp_path) == []
+
+
+def test_what_only_a_leftover_holds_is_erased_too(tmp_path: Path) -> None:
+    """As after a crash between a swap and the removal of the old files."""
+    expected = make(tmp_path)
+    copy_of_segment(tmp_path, ".log.deleted")
+    kept = (partition(tmp_path) / f"{0:020}.log.deleted").read_bytes()
+    with open_manager(tmp_path) as manager:
+        run(manager, Erase(ALL, key=KEY))
+    (partition(tmp_path) / f"{0:020}.log.deleted").write_bytes(kept)
+    assert Erase(ALL, key=KEY).check(Engine([str(tmp_path)])) == ()
+    with open_manager(tmp_path) as manager:
+        [row] = run(manager, Erase(ALL, key=KEY))
+    assert (row.is_removed, Path(row.file).name) == (True, f"{0:020}.log.deleted")
+    assert records_of(tmp_path) == expected
+    assert traces(tmp_path) == []
+
+
+def test_leftovers_without_such_a_record_stay(tmp_path: Path) -> None:
+    make(tmp_path)
+    copy = copy_of_segment(tmp_path, ".log.deleted")
+    data = copy.read_bytes()
+    with open_manager(tmp_path) as manager:
+        last = records_of(tmp_path)[-1].offset
+        run(manager, Erase(Selection.of(f"{TOPIC}/0"), offset=last))
+    assert copy.read_bytes() == data
+
+
+def test_what_retention_has_just_deleted_is_erased(tmp_path: Path) -> None:
+    """Those files wait for their removal by the same process; the rest can still be restored."""
+    make(tmp_path)
+    with open_manager(tmp_path) as manager:
+        writer = manager.writer(TOPIC, 0)
+        before = records_of(tmp_path)
+        bases = [segment.base_offset for segment in writer.rolled().segments]
+        writer.delete_records(bases[3])
+        writer.delete_below_start()
+        assert [each.start_offset for each in writer.deleted()] == [0]
+        rows = run(manager, Erase(Selection.of(f"{TOPIC}/0"), key=before[0].key))
+        assert next(Path(row.file).name for row in rows if row.is_removed) == f"{0:020}.log.deleted"
+        kept = [each for each in before if each.offset >= bases[3] and each.key != before[0].key]
+        assert records_of(tmp_path) == kept
+        assert not list(partition(tmp_path).glob(f"{0:020}.*"))
+
+
+def test_a_deleted_partition_with_a_record_is_removed(tmp_path: Path) -> None:
+    make(tmp_path)
+    with open_manager(tmp_path) as manager:
+        manager.delete_topic(TOPIC)
+        assert len(list(tmp_path.glob("*-delete"))) == 1
+        manager.create_topic(TOPIC, 1)
+        rows = run(manager, Erase(ALL, key=KEY))
+        assert all(row.is_removed for row in rows)
+        assert not list(tmp_path.glob("*-delete"))
+    assert traces(tmp_path) == []
+
+
+def test_a_stray_partition_is_reported_and_stays(tmp_path: Path) -> None:
+    make(tmp_path)
+    stray = tmp_path / f"{TOPIC}-0.{'a' * 32}-stray"
+    shutil.copytree(partition(tmp_path), stray)
+    before = {file.name: file.read_bytes() for file in stray.iterdir()}
+    with open_manager(tmp_path) as manager:
+        rows = list(erase(manager, Erase(ALL, key=KEY)))
+    failed = [row for row in rows if isinstance(row, PartitionFailed)]
+    assert failed
+    assert all(isinstance(row.cause, NotErased) for row in failed)
+    assert "which `purge --stray` removes" in failed[0].error
+    assert {file.name: file.read_bytes() for file in stray.iterdir()} == before
+    assert KEY not in [each.key for each in records_of(tmp_path)]
+
+
+def test_damage_leaves_the_partition_as_it_was(tmp_path: Path) -> None:
+    make(tmp_path)
+    log = sorted(partition(tmp_path).glob("*.log"))[2]
+    data = bytearray(log.read_bytes())
+    data[len(data) // 2] ^= 1
+    log.write_bytes(data)
+    before = sums(tmp_path)
+    with open_manager(tmp_path) as manager:
+        [failed] = erase(manager, Erase(ALL, key=KEY))
+    assert isinstance(failed, PartitionFailed)
+    assert isinstance(failed.cause, CorruptError)
+    assert str(log) in failed.error
+    assert sums(tmp_path) == before
+
+
+# -- old messages ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])
+def test_messages_of_old_formats(tmp_path: Path, magic: int, codec: Codec) -> None:
+    """Kafka cannot write such a message without records, so it is dropped; the log's end stays."""
+    keys = [[b"a", b"b", b"c"], [b"b", b"b"], [b"a", b"c", b"b"], [b"b"]]
+    batches, offset = [], 0
+    for each in keys:
+        records = [SimpleRecord(NOW, key, b"of %s" % key) for key in each]
+        fields = MessageFields(magic=magic, base_offset=offset, codec=codec)
+        batches.append(build_messages(records, fields))
+        offset += len(each)
+    write_topic(tmp_path, batches, topic=TOPIC)
+    expected = [each for each in records_of(tmp_path) if each.key != b"b"]
+    with open_manager(tmp_path) as manager:
+        [row] = run(manager, Erase(ALL, key=b"b"))
+        assert row.records == 5
+        assert manager.writer(TOPIC, 0).end_offset == offset
+    assert records_of(tmp_path) == expected
+    with open_manager(tmp_path) as manager:
+        run(manager, Erase(ALL, prefix=b"a"))
+        run(manager, Erase(ALL, prefix=b"c"))
+        assert manager.writer(TOPIC, 0).end_offset == offset
+        manager.writer(TOPIC, 0).append(batch())
+    assert [each.offset for each in records_of(tmp_path)] == [offset]
+
+
+# -- while it is written to -----------------------------------------------------------------------
+
+
+def test_a_log_that_grows_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A mount appends: the active segment is rolled, and the appended records stay."""
+    expected = make(tmp_path)
+    with open_manager(tmp_path) as manager:
+        writer = manager.writer(TOPIC, 0)
+        rewritten = module.rewrite_segment
+        grown: list[int] = []
+
+        def rewrite_and_append(segment: Segment, *rest: Any) -> RewrittenSegment:
+            found: RewrittenSegment = rewritten(segment, *rest)
+            if segment.is_active and not grown:
+                grown.append(writer.append(batch()).last_offset)
+            return found
+
+        monkeypatch.setattr(module, "rewrite_segment", rewrite_and_append)
+        run(manager, Erase(ALL, key=KEY))
+        assert grown
+        assert writer.end_offset == grown[0] + 1
+    found = records_of(tmp_path)
+    assert found[:-1] == expected
+    assert found[-1].offset == grown[0]
+    assert traces(tmp_path) == []
+    assert findings(tmp_path) == []
+
+
+def test_a_partition_that_is_being_cleaned_is_left_alone(tmp_path: Path) -> None:
+    make(tmp_path)
+    before = sums(tmp_path)
+    with open_manager(tmp_path) as manager:
+        with manager.cleaner.cleaning_state.in_progress((TOPIC, 0)):
+            [failed] = erase(manager, Erase(ALL, key=KEY))
+        assert isinstance(failed, PartitionFailed)
+        assert isinstance(failed.cause, CleaningAborted)
+    assert sums(tmp_path) == before
