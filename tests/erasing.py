@@ -23,12 +23,12 @@ CONFIGS = {"internal.segment.bytes": "2000", "retention.ms": "-1", "index.interv
 CODECS = (Codec.NONE, Codec.GZIP, Codec.NONE, Codec.LZ4, Codec.ZSTD, Codec.SNAPPY)
 
 
-def record(number: int, person: int) -> SimpleRecord:
+def record(number: int, person: int, now_ms: int) -> SimpleRecord:
     """The `number`-th record, of the person of that number."""
     key = b"person-%d" % person
     value = None if number % 11 == 5 else b"%s-value-%d." % (key, number) + bytes(100)
     headers = [("trace", key), ("none", None)] if number % 3 else []
-    return SimpleRecord(NOW + number, key, value, headers)
+    return SimpleRecord(now_ms + number, key, value, headers)
 
 
 def persons() -> Iterator[list[int]]:
@@ -37,12 +37,12 @@ def persons() -> Iterator[list[int]]:
         yield [7] if n % 7 == 3 else [n % 9] if n % 2 else [n % 5, 7 if n % 4 else 8, 70, 6]
 
 
-def fill(writer: LogWriter, start: int = 0) -> None:
+def fill(writer: LogWriter, now_ms: int = NOW) -> None:
     """Appends batches without a producer, of an idempotent one, and of transactions that commit,
     abort, or stay open."""
-    number, sequences = start, {1: 0, 2: 0, 3: 0}
+    number, sequences = 0, {1: 0, 2: 0, 3: 0}
     for n, those in enumerate(persons()):
-        records = [record(number + at, person) for at, person in enumerate(those)]
+        records = [record(number + at, person, now_ms) for at, person in enumerate(those)]
         number += len(those)
         producer = n % 4
         fields = BatchFields(codec=CODECS[n % len(CODECS)], leader_epoch=-1)
@@ -50,7 +50,7 @@ def fill(writer: LogWriter, start: int = 0) -> None:
             fields = BatchFields(
                 codec=CODECS[n % len(CODECS)],
                 leader_epoch=-1,
-                producer_id=start + producer,
+                producer_id=producer,
                 producer_epoch=0,
                 base_sequence=sequences[producer],
                 is_transactional=producer > 1,
@@ -58,8 +58,8 @@ def fill(writer: LogWriter, start: int = 0) -> None:
             sequences[producer] += len(those)
         writer.append(build_batch(records, fields))
         if n % 12 == 11 and n < 50:
-            writer.end_transaction(start + 2, 0, commit=True)
-            writer.end_transaction(start + 3, 0, commit=False)
+            writer.end_transaction(2, 0, commit=True)
+            writer.end_transaction(3, 0, commit=False)
 
 
 def open_manager(root: Path) -> LogManager:
