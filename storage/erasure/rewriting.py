@@ -10,25 +10,27 @@ rebuilt from it. A batch of magic 0 or 1 cannot be empty, so it is dropped.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from ..cleaner.cleaned import CleanedSegment, discard_after
 from ..cleaner.reading import Chunk, read_chunks
 from ..cleaner.record_filter import RecordRetention, stretches
+from ..concurrency.read_ahead import read_ahead
 from ..config.kafka import TopicConfig
 from ..errors import SegmentGone
 from ..format.files.names import FileKind
 from ..format.records import batch as b
+from ..format.records.batch import BatchTable, Int64s
 from ..format.records.columns import Columns
 from ..format.records.decoder import Decoder
-from ..format.records.rewrite import KEEP, NO_HORIZON, RETAIN_EMPTY, Rewritten, rewrite
+from ..format.records.rewrite import KEEP, NO_HORIZON, RETAIN_EMPTY, Rewritten, UInt8s, rewrite
 from ..io.durable import WritableDirFd
 from ..segment.segment import Segment
 from ..segment.txn_index import AbortedTxn, TransactionIndex
-from .selector import RecordSelector
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,48 +48,81 @@ def rewrite_segment(
     segment: Segment,
     into: WritableDirFd,
     config: TopicConfig,
-    selector: RecordSelector,
+    offsets: Int64s,
     decoder: Decoder,
     max_batch_bytes: int,
     on_read: Callable[[int], None],
 ) -> RewrittenSegment:
-    """Writes the segment into the directory `into`. `on_read` is called with the number of bytes
+    """Writes the segment, without the records at `offsets`, which ascend, into the directory
+    `into`. `on_read` is called with the number of bytes
     of each part before that is written; it may raise an error to end the rewriting. Raises
     CorruptError if the segment is damaged. After any error the new files are removed."""
     aborted = _aborted(segment)
-    before, after = hashlib.sha256(), hashlib.sha256()
+    before, after = hashlib.sha256(), None
     records = 0
     cleaned = CleanedSegment(into, segment.base_offset, config)
+    chunks = read_ahead(_hashed(segment, max_batch_bytes, before))
     try:
-        for chunk in read_chunks(segment, 0, max_batch_bytes):
+        for chunk, hashed in chunks:
             on_read(chunk.nbytes)
-            start = int(chunk.table.rows[0, b.POSITION]) - chunk.run.base
-            before.update(chunk.run.data[start : start + chunk.nbytes])
-            for kept, count in _rewritten(chunk, selector, decoder):
-                after.update(kept.data)
+            parts = list(_rewritten(chunk, offsets, decoder))
+            records += sum(count for _, count in parts)
+            if records and after is None:
+                after = hashed  # up to here the two files are the same
+            for kept, _ in parts:
+                if after is not None:
+                    after.update(kept.data)
                 cleaned.append(kept.data, kept.table)
-                records += count
         cleaned.append_aborted(aborted)
         cleaned.finish(segment.mtime_ns // 1_000_000 * 1_000_000)
     except BaseException as error:
         discard_after(error, cleaned.discard)
         raise
-    return RewrittenSegment(cleaned, records, before.hexdigest(), after.hexdigest())
+    finally:
+        chunks.close()
+    return RewrittenSegment(cleaned, records, before.hexdigest(), (after or before).hexdigest())
 
 
-def _rewritten(
-    chunk: Chunk, selector: RecordSelector, decoder: Decoder
-) -> Iterator[tuple[Rewritten, int]]:
+def _hashed(segment: Segment, max_batch_bytes: int, found: Any) -> Generator[tuple[Chunk, Any]]:
+    """Yields the chunks of a segment, each with a hash of the bytes before it, and adds their bytes
+    to the hash `found`: in another thread, since that takes as long as all the rest."""
+    for chunk in read_chunks(segment, 0, max_batch_bytes, stay_valid=True):
+        before = found.copy()
+        found.update(_bytes_of(chunk, chunk.table))
+        yield chunk, before
+
+
+def _rewritten(chunk: Chunk, offsets: Int64s, decoder: Decoder) -> Iterator[tuple[Rewritten, int]]:
     """Yields the retained part of a chunk's batches, and the number of records erased."""
+    last = int(chunk.table.rows[-1, b.LAST_OFFSET])
+    low, high = offsets.searchsorted((chunk.reached, last + 1)).tolist()
+    if low == high:
+        yield _copied(chunk, slice(0, len(chunk.table))), 0
+        return
     all_read = np.full(len(chunk.table), RecordRetention.KEPT, dtype=np.uint8)
     for columns, _ in stretches(chunk, all_read, decoder):
-        rows = selector.rows(columns)
-        yield _without(chunk, columns, rows), len(rows)
+        keep = (~np.isin(columns.offsets, offsets[low:high], assume_unique=True)).astype(np.uint8)
+        yield _without(chunk, columns, keep), int(len(keep) - np.count_nonzero(keep))
 
 
-def _without(chunk: Chunk, columns: Columns, rows: b.Int64s) -> Rewritten:
-    keep = np.ones(len(columns), dtype=np.uint8)
-    keep[rows] = 0
+def _copied(chunk: Chunk, batches: slice) -> Rewritten:
+    """Returns some of a chunk's batches as they are."""
+    table = chunk.table.select(batches)
+    data = _bytes_of(chunk, table)
+    rows = table.rows.copy()
+    rows[:, b.POSITION] -= rows[0, b.POSITION]
+    return Rewritten(data, BatchTable(rows))
+
+
+def _bytes_of(chunk: Chunk, table: BatchTable) -> memoryview:
+    """Returns the bytes of a chunk's consecutive batches."""
+    start = int(table.rows[0, b.POSITION]) - chunk.run.base
+    end = int(table.rows[-1, b.POSITION] + table.rows[-1, b.SIZE]) - chunk.run.base
+    return chunk.run.data[start:end]
+
+
+def _without(chunk: Chunk, columns: Columns, keep: UInt8s) -> Rewritten:
+    """Returns the retained part of some batches, given which of their rows are kept."""
     table = columns.batches
     actions = np.where(table.column(b.MAGIC) > 1, RETAIN_EMPTY, KEEP).astype(np.int8)
     horizons = np.full(len(table), NO_HORIZON, dtype=np.int64)

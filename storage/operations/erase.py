@@ -20,6 +20,8 @@ from functools import partial
 from os.path import basename, dirname
 from typing import Any, Final
 
+import numpy as np
+
 from ..cleaner.cleaned import discard_after
 from ..cleaner.manager import OnProgress
 from ..concurrency.interruption import uninterrupted
@@ -43,6 +45,7 @@ from ..format.files.names import (
     parse_partition_dir,
     segment_file,
 )
+from ..format.records.batch import Int64s
 from ..format.records.columns import Damage
 from ..io.durable import SyncFailed
 from ..log.append.writer import LogWriter
@@ -203,11 +206,12 @@ def erase(
 
 @dataclass(frozen=True, slots=True)
 class _Match:
-    """A file with selected records, and the life of the partition to which it belongs."""
+    """A file with selected records, and the life of the partition to which it belongs. `offsets`:
+    those of the records, ascending."""
 
     file: LogOnDisk
     life: Life
-    records: int
+    offsets: Int64s
 
     @property
     def segment(self) -> Segment:
@@ -243,7 +247,7 @@ class _Match:
         """Returns the file before anything is erased; one that is not of the log is removed."""
         sha256 = _sha256(self.segment)
         size = self.segment.size
-        return ErasedFile(*key, self.path, self.records, not self.is_of_log, size, sha256)
+        return ErasedFile(*key, self.path, len(self.offsets), not self.is_of_log, size, sha256)
 
 
 def _search(
@@ -264,15 +268,16 @@ def _search(
         total, done = sum(file.segment.size for file in disk.files), 0
         for file in disk.files:
             on_progress(done, total)
-            records = 0
+            found = [np.empty(0, dtype=np.int64)]
             for part in disk.scan(file):
                 if not isinstance(part, Damage):
-                    records += len(selector.rows(part))
+                    found.append(part.offsets[selector.rows(part)])
                 elif not file.is_unfinished:
                     raise fresh(part.error)
             done += file.segment.size
-            if records:
-                yield _Match(file, life, records)
+            offsets = np.concatenate(found)
+            if len(offsets):
+                yield _Match(file, life, offsets)
 
 
 def _sha256(segment: Segment) -> str:
@@ -318,12 +323,12 @@ class _Erasing:
             set_aside_unfinished(writer.directory)
             matches = list(self._search())
         writer.flush()  # a power failure must not lose what is copied
-        segments = sorted(
-            (each.segment for each in matches if each.is_of_log), key=lambda each: -each.size
+        own = sorted(
+            (each for each in matches if each.is_of_log), key=lambda each: -each.segment.size
         )
-        self._done, self._total = 0, sum(each.size for each in segments)
-        for segment in segments:
-            yield self._erase_from(segment, writer)
+        self._done, self._total = 0, sum(each.segment.size for each in own)
+        for each in own:
+            yield self._erase_from(each, writer)
         yield from self._remove((each for each in matches if not each.is_of_log), writer)
         self._remove_unfinished(writer)
 
@@ -332,14 +337,14 @@ class _Erasing:
 
     # -- segments --------------------------------------------------------------------------------
 
-    def _erase_from(self, segment: Segment, writer: LogWriter) -> ErasedFile:
-        base = segment.base_offset
+    def _erase_from(self, match: _Match, writer: LogWriter) -> ErasedFile:
+        base = match.segment.base_offset
         for _ in range(_TRIES):
             view = self._engine.log(*self._key).view()
             segment = view.segments[view.segments.floor_index(base)]
             if segment.base_offset != base:
                 break
-            made = self._rewritten(segment, writer)
+            made = self._rewritten(segment, match.offsets, writer)
             if self._swap_in(made, segment, writer):
                 names = {segment_file(base, kind, FileState.DELETED) for kind in FILES}
                 writer.purge(names, own=True)
@@ -357,14 +362,14 @@ class _Erasing:
             writer.roll()
         raise CleaningAborted(f"the log changed: segment {base}")
 
-    def _rewritten(self, segment: Segment, writer: LogWriter) -> RewrittenSegment:
+    def _rewritten(self, segment: Segment, offsets: Int64s, writer: LogWriter) -> RewrittenSegment:
         context = self._engine.context
         with context.decoder() as decoder:
             return rewrite_segment(
                 segment,
                 writer.directory,
                 writer.config,
-                self._selector,
+                offsets,
                 decoder,
                 context.limits.max_batch_bytes,
                 self._note_read,

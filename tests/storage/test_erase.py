@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kafkafs.storage.erasure.rewriting import RewrittenSegment
+from kafkafs.storage.erasure.rewriting import RewrittenSegment, rewrite_segment
 from kafkafs.storage.errors import (
     CleaningAborted,
     CorruptError,
@@ -335,11 +335,10 @@ def test_a_log_that_grows_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     expected = make(tmp_path)
     with open_manager(tmp_path) as manager:
         writer = manager.writer(TOPIC, 0)
-        rewritten = module.rewrite_segment
         grown: list[int] = []
 
         def rewrite_and_append(segment: Segment, *rest: Any) -> RewrittenSegment:
-            found: RewrittenSegment = rewritten(segment, *rest)
+            found: RewrittenSegment = rewrite_segment(segment, *rest)
             if segment.is_active and not grown:
                 grown.append(writer.append(batch()).last_offset)
             return found
