@@ -59,7 +59,7 @@ ANSWERS: dict[str, tuple[list[int], str]] = {
     "Find a message by its key": ([0], r'^\{"order":19840,.*"total":510.75\}$'),
     "All messages of a key": (
         [0, 0],
-        r'^\{"key":"customer-519",.*"offset":27,.*\n\{.*"offset":245,(.|\n)*\.log +\d+ .* to be rewritten',
+        r'^\{"key":"customer-519",.*"offset":27,.*\n\{.*"offset":245,(.|\n)*\.log +\d+ .*rewritten',
     ),
     "What was there at a time": ([0, 0], r'^\{"order":5418,(.|\n)* 0 +0 +2228 +2228 +3 '),
     "The last record": ([0], r'^\{"key":.*"offset":6673,'),

@@ -26,7 +26,6 @@ from ..cleaner.cleaned import discard_after
 from ..cleaner.manager import OnProgress
 from ..concurrency.interruption import uninterrupted
 from ..erasure.rewriting import RewrittenSegment, rewrite_segment
-from ..erasure.selector import RecordSelector
 from ..errors import (
     CleaningAborted,
     LogDirOffline,
@@ -45,8 +44,11 @@ from ..format.files.names import (
     parse_partition_dir,
     segment_file,
 )
+from ..format.kernels import keys as kernel
+from ..format.layout import CONTROL_MASK
 from ..format.records.batch import Int64s
-from ..format.records.columns import Damage
+from ..format.records.columns import KEY_SIZE, KEY_START, Columns, Damage
+from ..io.disk import DirFd
 from ..io.durable import SyncFailed
 from ..log.append.writer import LogWriter
 from ..log.delete.leftovers import LeftoverKind, find_leftovers, set_aside_unfinished
@@ -99,9 +101,21 @@ class Erase(PartitionsRequest):
     def writes(self) -> bool:
         return not self.dry_run
 
-    @property
-    def selector(self) -> RecordSelector:
-        return RecordSelector(self.key, self.prefix, self.offset)
+    def rows(self, columns: Columns) -> Int64s:
+        """Returns the rows of the records to erase, ascending; never control records."""
+        rows = self._matching(columns)
+        if not len(rows):
+            return rows
+        batches = columns.first_row.searchsorted(rows, side="right") - 1
+        return rows[~columns.batches.flagged(CONTROL_MASK)[batches]]
+
+    def _matching(self, columns: Columns) -> Int64s:
+        if self.offset is not None:
+            low, high = columns.offsets.searchsorted((self.offset, self.offset + 1)).tolist()
+            return np.arange(low, high, dtype=np.int64)
+        if self.key is not None:
+            return _rows_of(columns, self.key)
+        return _rows_with_prefix(columns, self.prefix or b"")
 
     @property
     def not_found(self) -> PartitionFailed:
@@ -121,11 +135,32 @@ class Erase(PartitionsRequest):
         reads no further than to the first one."""
         for key in self.units(engine):
             try:
-                if any(True for _ in _search(engine, key, self.selector)):
+                if any(True for _ in _search(engine, key, self)):
                     return ()
             except (StorageError, OSError):
                 return ()  # the operation reports it
         return [self.not_found]
+
+
+def _rows_of(columns: Columns, key: bytes) -> Int64s:
+    rows: list[int] = []
+    row = kernel.last_row(columns.data, columns.spans, key)
+    while row >= 0:
+        rows.append(row)
+        row = kernel.last_row(columns.data, columns.spans[:row], key)
+    return np.array(rows[::-1], dtype=np.int64)
+
+
+def _rows_with_prefix(columns: Columns, prefix: bytes) -> Int64s:
+    rows = np.flatnonzero(columns.spans[:, KEY_SIZE] >= len(prefix)).astype(np.int64)
+    if not len(rows):
+        return rows
+    data = np.frombuffer(columns.data, dtype=np.uint8)
+    # The last byte first: it is the one in which keys differ most.
+    for at in reversed(range(len(prefix))):
+        starts = columns.spans[rows, KEY_START].astype(np.int64)
+        rows = rows[data[starts + at] == prefix[at]]
+    return rows
 
 
 def _shown(key: bytes) -> str:
@@ -191,9 +226,9 @@ def erase(
     def work(key: TopicPartition) -> Iterator[ErasedFile | PartitionFailed]:
         report = partial(progress.report, "{}/{}".format(*key))
         if request.writes:
-            yield from _Erasing(writable(engine), key, request.selector, report).run()
+            yield from _Erasing(writable(engine), key, request, report).run()
         else:
-            for each in _search(engine, key, request.selector, report):
+            for each in _search(engine, key, request, report):
                 yield each.failure() or each.row(key)
 
     is_found = False
@@ -253,14 +288,15 @@ class _Match:
 def _search(
     engine: Engine,
     key: TopicPartition,
-    selector: RecordSelector,
+    request: Erase,
     on_progress: OnProgress = lambda done, total: None,
 ) -> Iterator[_Match]:
     """Yields the `.log` files in all directories of a partition that hold selected records. Raises
     CorruptError if one cannot be read, except for the cleaner's unfinished output."""
     for life in lives(engine, key):
+        replicas = [*life.replicas, *(_futures(engine, key) if life.state is None else ())]
         try:
-            disk = PartitionOnDisk(life.log, life.replicas)
+            disk = PartitionOnDisk(life.log, replicas)
         except UnknownPartition:
             if life.state is None:
                 raise
@@ -271,13 +307,22 @@ def _search(
             found = [np.empty(0, dtype=np.int64)]
             for part in disk.scan(file):
                 if not isinstance(part, Damage):
-                    found.append(part.offsets[selector.rows(part)])
+                    found.append(part.offsets[request.rows(part)])
                 elif not file.is_unfinished:
                     raise fresh(part.error)
             done += file.segment.size
             offsets = np.concatenate(found)
             if len(offsets):
                 yield _Match(file, life, offsets)
+
+
+def _futures(engine: Engine, key: TopicPartition) -> Iterator[DirFd]:
+    """Yields the directories into which a broker was moving the partition."""
+    for log_dir in engine.log_dirs.dirs:
+        for each in log_dir.partitions():
+            is_future = each.state is PartitionState.FUTURE
+            if is_future and (each.topic, each.partition) == key:
+                yield each.directory
 
 
 def _sha256(segment: Segment) -> str:
@@ -294,12 +339,12 @@ class _Erasing:
         self,
         engine: LogManager,
         key: TopicPartition,
-        selector: RecordSelector,
+        request: Erase,
         on_progress: OnProgress,
     ) -> None:
         self._engine = engine
         self._key = key
-        self._selector = selector
+        self._request = request
         self._on_progress = on_progress
         self._state = engine.cleaner.cleaning_state
         self._done = self._total = 0
@@ -326,14 +371,19 @@ class _Erasing:
         own = sorted(
             (each for each in matches if each.is_of_log), key=lambda each: -each.segment.size
         )
+        # Before any of them is renamed, because a replaced segment needs its name.
+        others = [
+            (each, each.failure() or each.row(self._key)) for each in matches if not each.is_of_log
+        ]
         self._done, self._total = 0, sum(each.segment.size for each in own)
         for each in own:
             yield self._erase_from(each, writer)
-        yield from self._remove((each for each in matches if not each.is_of_log), writer)
+            self._engine.context.close_removed()  # else the old file would still take up space
+        yield from self._remove(others, writer)
         self._remove_unfinished(writer)
 
     def _search(self) -> Iterator[_Match]:
-        return _search(self._engine, self._key, self._selector, self._on_progress)
+        return _search(self._engine, self._key, self._request, self._on_progress)
 
     # -- segments --------------------------------------------------------------------------------
 
@@ -394,16 +444,13 @@ class _Erasing:
     # -- other files -----------------------------------------------------------------------------
 
     def _remove(
-        self, matches: Iterable[_Match], writer: LogWriter
+        self, matches: Iterable[tuple[_Match, ErasedFile | PartitionFailed]], writer: LogWriter
     ) -> Iterator[ErasedFile | PartitionFailed]:
-        """Removes files that are not of the log, and yields them."""
-        for each in matches:
-            failure = each.failure()
-            if failure is not None:
-                yield failure
-                continue
-            row = each.row(self._key)
-            if each.is_in_use:
+        """Removes files that are not of the log, unless that failed; yields them."""
+        for each, row in matches:
+            if isinstance(row, PartitionFailed):
+                pass
+            elif each.is_in_use:
                 name = self._name_of(each.segment, writer)
                 writer.purge({name.replace(FileKind.LOG, kind, 1) for kind in FILES}, own=True)
             else:

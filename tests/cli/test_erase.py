@@ -13,9 +13,16 @@ from pathlib import Path
 
 import pytest
 
+from kafkafs.storage.clock import SetClock
+from kafkafs.storage.format.records.record_columns import SimpleRecord
+from kafkafs.storage.log_dirs.selection import Selection
+from kafkafs.storage.log_manager import LogManager
+from kafkafs.storage.operations.erase import Erase, ErasedFile, erase
+from tests.building import BatchFields, build_batch
 from tests.cli.results import Kafkafs
 from tests.erasing import KEY, TOPIC, make, records_of, traces
 from tests.storage.test_erase import snapshot, sums
+from tests.writing import NOW
 
 ELSEWHERE = "kafkafs: copies may exist elsewhere: on replicas, in tiered storage, in backups and"
 
@@ -125,3 +132,20 @@ def test_a_full_disk_leaves_all_as_it_was(kafkafs: Kafkafs, disk: Path) -> None:
     assert kafkafs("erase", "--key", KEY.decode(), data, TOPIC).exit_code == 0
     assert records_of(data) == expected
     assert traces(data) == []
+
+
+def test_space_for_the_largest_segment_is_enough(disk: Path) -> None:
+    """The old file of each segment is really gone before the next one is written."""
+    data = disk / "data"
+    with LogManager(str(data), clock=SetClock(NOW)) as manager:
+        manager.create_topic(TOPIC, 1, {"internal.segment.bytes": "150000"})
+        for number in range(10):
+            record = SimpleRecord(NOW, KEY if number % 2 else b"other", bytes(60_000))
+            manager.writer(TOPIC, 0).append(build_batch([record], BatchFields(leader_epoch=-1)))
+    free = shutil.disk_usage(disk).free
+    assert free > 200_000
+    (disk / "filling").write_bytes(bytes(free - 140_000))
+    with LogManager(str(data), clock=SetClock(NOW)) as manager:
+        rows = list(erase(manager, Erase(Selection.of(TOPIC), key=KEY)))
+    assert [type(row) for row in rows] == [ErasedFile] * 5
+    assert [each.key for each in records_of(data)] == [b"other"] * 5

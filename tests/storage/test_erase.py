@@ -283,6 +283,19 @@ def test_a_stray_partition_is_reported_and_stays(tmp_path: Path) -> None:
     assert KEY not in [each.key for each in records_of(tmp_path)]
 
 
+def test_a_copy_that_a_broker_was_making_is_reported_and_stays(tmp_path: Path) -> None:
+    """When it is complete, the broker would replace the partition by it."""
+    make(tmp_path)
+    future = tmp_path / f"{TOPIC}-0.{'a' * 32}-future"
+    shutil.copytree(partition(tmp_path), future)
+    with open_manager(tmp_path) as manager:
+        rows = list(erase(manager, Erase(ALL, key=KEY)))
+    failed = [row for row in rows if isinstance(row, PartitionFailed)]
+    assert len(failed) == len(rows) / 2
+    assert all(str(future) in row.error for row in failed)
+    assert "it belongs to a replica that is not served" in failed[0].error
+
+
 def test_damage_leaves_the_partition_as_it_was(tmp_path: Path) -> None:
     make(tmp_path)
     log = sorted(partition(tmp_path).glob("*.log"))[2]
