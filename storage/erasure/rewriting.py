@@ -54,9 +54,9 @@ def rewrite_segment(
     on_read: Callable[[int], None],
 ) -> RewrittenSegment:
     """Writes the segment, without the records at `offsets`, which ascend, into the directory
-    `into`. `on_read` is called with the number of bytes
-    of each part before that is written; it may raise an error to end the rewriting. Raises
-    CorruptError if the segment is damaged. After any error the new files are removed."""
+    `into`. `on_read` is called with the number of bytes of each part before that is written; it may
+    raise an error to end the rewriting. Raises CorruptError if the segment is damaged. After any
+    error the new files are removed."""
     aborted = _aborted(segment)
     before, after = hashlib.sha256(), None
     records = 0

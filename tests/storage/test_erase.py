@@ -9,11 +9,13 @@ from typing import Any
 
 import pytest
 
+from kafkafs.api.reading import Partition
 from kafkafs.storage.erasure.rewriting import RewrittenSegment, rewrite_segment
 from kafkafs.storage.errors import (
     CleaningAborted,
     CorruptError,
     NotErased,
+    OffsetNotFound,
     RecordNotFound,
     UnknownTopic,
 )
@@ -266,6 +268,31 @@ def test_a_deleted_partition_with_a_record_is_removed(tmp_path: Path) -> None:
         assert all(row.is_removed for row in rows)
         assert not list(tmp_path.glob("*-delete"))
     assert traces(tmp_path) == []
+
+
+def test_an_offset_means_that_of_the_present_topic(tmp_path: Path) -> None:
+    make(tmp_path)
+    with open_manager(tmp_path) as manager:
+        manager.delete_topic(TOPIC)
+        manager.create_topic(TOPIC, 1)
+        manager.writer(TOPIC, 0).append(batch(3))
+        [row] = run(manager, Erase(Selection.of(f"{TOPIC}/0"), offset=1))
+        assert not row.is_removed
+        assert len(list(tmp_path.glob("*-delete"))) == 1
+        assert [each.offset for each in records_of(tmp_path)] == [0, 2]
+
+
+def test_caches_know_it_at_once(tmp_path: Path) -> None:
+    make(tmp_path)
+    with open_manager(tmp_path) as manager:
+        log = Partition(manager.log(TOPIC, 0), manager)
+        found = log.latest(KEY)
+        assert found is not None
+        assert log.record(found.offset).key == KEY
+        run(manager, Erase(ALL, key=KEY))
+        assert log.latest(KEY) is None
+        with pytest.raises(OffsetNotFound):
+            log.record(found.offset)
 
 
 def test_a_stray_partition_is_reported_and_stays(tmp_path: Path) -> None:
