@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ from kafkafs.storage.segment.segment import Segment
 from tests.building import MessageFields, build_messages
 from tests.erasing import KEY, TOPIC, make, open_manager, records_of, traces
 from tests.logs import write_topic
+from tests.reading import UNCOMMITTED, read
 from tests.writing import NOW, batch
 
 ALL = Selection.of(TOPIC)
@@ -403,3 +405,31 @@ def test_a_partition_that_is_being_cleaned_is_left_alone(tmp_path: Path) -> None
         assert isinstance(failed, PartitionFailed)
         assert isinstance(failed.cause, CleaningAborted)
     assert sums(tmp_path) == before
+
+
+# -- logs of real brokers -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["kafka28", "compact-after"])
+def test_logs_that_a_broker_wrote(writable_corpus: Callable[[str], Path], name: str) -> None:
+    """Of all formats and codecs, with transactions, compacted ones."""
+    root = writable_corpus(name)
+    with open_manager(root) as manager:
+        erased = 0
+        for key, writer in manager.writers().items():
+            log = manager.log(*key)
+            before = read(log.view(), isolation=UNCOMMITTED)
+            keys = sorted({each.key for each in before if each.key})
+            if not keys:
+                continue
+            prefix = keys[len(keys) // 2][:-1] or keys[0]
+            states, end = writer.producer_states(), writer.end_offset
+            rows = run(manager, Erase(Selection((key,)), prefix=prefix))
+            expected = [each for each in before if not (each.key or b"").startswith(prefix)]
+            assert read(log.view(), isolation=UNCOMMITTED) == expected, key
+            assert (writer.producer_states(), writer.end_offset) == (states, end)
+            assert sum(row.records for row in rows) >= len(before) - len(expected)
+            erased += 1
+    assert erased > 15
+    # A message of magic 0 or 1 that is not compressed leaves a gap.
+    assert [each for each in findings(root) if " are in no batch" not in each] == []
