@@ -9,7 +9,7 @@ grows, the state is updated.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -31,6 +31,7 @@ from .reading import (
     read_quorum_state,
 )
 from .replay import MetadataReplay
+from .settings import ClusterSettings, SettingsReplay
 
 # Offsets listed in a message.
 _OFFSETS_SHOWN: Final = 8
@@ -40,8 +41,8 @@ class _Sum:
     """The records applied so far, with the offset after them; -1 before the first read. `has_gap`:
     the log begins after what they started from."""
 
-    def __init__(self, path: str) -> None:
-        self.replay = MetadataReplay()
+    def __init__(self, path: str, replay: MetadataReplay | None = None) -> None:
+        self.replay = MetadataReplay() if replay is None else replay
         self.problems = Problems()
         self.offset = -1
         self.timestamp = NO_TIMESTAMP
@@ -185,6 +186,25 @@ class ClusterMetadata:
         found.read(view, offset)
         return found.image()
 
+    def settings(self) -> ClusterSettings:
+        """Returns the records of what clients set, with the secrets that images lack, as of the
+        time shown. Raises MetadataUnavailable if the log and the snapshots on the disk do not reach
+        back that far."""
+        view = self._log.view()
+        replays: list[SettingsReplay] = []
+
+        def replay() -> SettingsReplay:
+            replays.append(SettingsReplay())
+            return replays[-1]
+
+        bases = [each for each in self._bases(view) if _end_of(each) >= view.start_offset]
+        found = self._started(bases, replay=replay)
+        if found.offset < 0:
+            raise MetadataUnavailable(self._log.path, None, self._at_ms, self.reach())
+        found.read(view, view.end_offset)
+        [of_found] = (each for each in replays if each is found.replay)
+        return of_found.settings()
+
     def history(self) -> MetadataHistory:
         """Returns the oldest state from which every later record is there, and these. Raises
         MetadataUnavailable if there is none."""
@@ -252,14 +272,17 @@ class ClusterMetadata:
         found.read(view, view.end_offset)
         self._image = found.image()
 
-    def _started(self, bases: Iterable[MetadataSnapshot | None], view: View | None = None) -> _Sum:
+    def _started(
+        self,
+        bases: Iterable[MetadataSnapshot | None],
+        replay: Callable[[], MetadataReplay] = MetadataReplay,
+    ) -> _Sum:
         """Returns the state of the first of the bases without damage, or of the first that can be
-        read; its offset is -1 if there is none. Its problems are those of all that were tried.
-        With a `view`, the log's control records before a snapshot are applied, too."""
+        read; its offset is -1 if there is none. Its problems are those of all that were tried."""
         problems: list[str] = []
         damaged: _Sum | None = None
         for snapshot in bases:
-            found = _Sum(self._log.path)
+            found = _Sum(self._log.path, replay())
             try:
                 if snapshot is not None:
                     found.start(snapshot, self._context)

@@ -96,7 +96,7 @@ class Broker:
         self._prepare(home)
         with self.output.open("ab") as output:
             self._process = subprocess.Popen(
-                java(home, *self._jvm_options, "kafka.Kafka", str(self._config), heap="768m"),
+                java(home, *self._jvm_options, "kafka.Kafka", *self._arguments(), heap="768m"),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -127,6 +127,10 @@ class Broker:
             raise KafkaError(f"not stopped within {STOP_SECONDS} s: {self._tail()}") from error
         finally:
             self._process = None
+
+    def _arguments(self) -> list[str]:
+        """Returns the arguments of the broker's program."""
+        return [str(self._config)]
 
     def _prepare(self, home: Path) -> None:
         """Selects ports, and formats new log directories for a cluster of one node."""
@@ -178,6 +182,37 @@ class Broker:
     def _tail(self) -> str:
         lines = self.output.read_text(errors="replace").splitlines()
         return "\n".join([f"{self.output}:", *lines[-20:]])
+
+
+class RevivedBroker(Broker):
+    """A broker on a directory that `kafkafs revive` created, with its server.properties; the
+    `properties` given to it override those."""
+
+    def __init__(
+        self, directory: Path, port: int, version: str, properties: Mapping[str, str]
+    ) -> None:
+        log_dirs = [directory / "data"]
+        super().__init__(directory.with_name(f"{directory.name}-broker"), {}, log_dirs, version)
+        self._config = directory / "server.properties"
+        self._overrides = dict(properties)
+        self._port = port
+
+    def start(self) -> None:
+        """Starts, and returns once the controller has given the broker its topics."""
+        super().start()
+        arguments = ["--bootstrap-server", self.bootstrap, "--list"]
+        topics = tools(installation())
+        give_up = time.monotonic() + START_SECONDS
+        while not topics.run("org.apache.kafka.tools.TopicCommand", arguments).stdout:
+            if time.monotonic() > give_up:
+                raise KafkaError(f"no topics within {START_SECONDS} s: {self._tail()}")
+
+    def _arguments(self) -> list[str]:
+        overrides = (("--override", f"{name}={text}") for name, text in self._overrides.items())
+        return [str(self._config), *(each for pair in overrides for each in pair)]
+
+    def _prepare(self, home: Path) -> None:
+        """Does nothing: the directory has all that a broker needs."""
 
 
 class ZooKeeperBroker(Broker):
@@ -232,6 +267,17 @@ class ZooKeeperBroker(Broker):
                 stdout=output,
                 stderr=subprocess.STDOUT,
             )
+
+
+def free_listener() -> int:
+    """Returns a port of the loopback interface that was free a moment ago, as was the next one."""
+    while True:
+        (port,) = free_ports(1)
+        try:
+            socket.create_server(("127.0.0.1", port + 1)).close()
+        except (OSError, OverflowError):
+            continue
+        return port
 
 
 def free_ports(count: int) -> list[int]:

@@ -1,5 +1,5 @@
 """Groups and the cluster, as kafkafs reads them from a directory, and as a broker that is started
-on a copy of it answers Kafka's own tools."""
+on a copy of it, or on what `kafkafs revive` makes of it, answers Kafka's own tools."""
 
 from __future__ import annotations
 
@@ -20,18 +20,23 @@ from kafkafs.storage.operations.groups import (
     list_groups,
     list_members,
 )
-from tests.broker.jvm import installation, tools
-from tests.broker.kafka import Broker
+from kafkafs.storage.operations.revive.request import Revive
+from kafkafs.storage.operations.revive.revive import revive
+from tests.broker.jvm import VERSION, installation, tools
+from tests.broker.kafka import Broker, RevivedBroker, free_listener
 from tests.conftest import Corpora
 
 NAME = "groups43"
-PROPERTIES = {
-    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-    "super.users": "User:ANONYMOUS",
-    # Nothing expires meanwhile, and no transaction is aborted.
-    "offsets.retention.minutes": "10000000",
+#: No transaction is aborted meanwhile.
+STILL = {
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "3600000",
     "log.cleaner.enable": "false",
+}
+PROPERTIES = {
+    **STILL,
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "super.users": "User:ANONYMOUS",
+    "offsets.retention.minutes": "10000000",
 }
 GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 SHARE_GROUPS = "org.apache.kafka.tools.consumer.group.ShareGroupCommand"
@@ -54,12 +59,20 @@ def original(corpora: Corpora) -> Path:
     return corpora.path(NAME)
 
 
-@pytest.fixture(scope="module")
-def broker(original: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """A broker on a copy."""
+@pytest.fixture(scope="module", params=["copy", "revived"])
+def broker(
+    original: Path, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Iterator[Broker]:
+    """A broker on a copy, or on a revived directory, which needs none of the old one's configs."""
     scratch = tmp_path_factory.mktemp("dead")
-    subprocess.run(["cp", "-a", "--sparse=always", original, scratch], check=True)
-    started = Broker(scratch / "broker", PROPERTIES, [scratch / NAME])
+    if request.param == "copy":
+        subprocess.run(["cp", "-a", "--sparse=always", original, scratch], check=True)
+        started = Broker(scratch / "broker", PROPERTIES, [scratch / NAME])
+    else:
+        revived = scratch / "revived"
+        listener = ("127.0.0.1", free_listener())
+        list(revive(Engine(str(original)), Revive(str(revived), listener=listener)))
+        started = RevivedBroker(revived, listener[1], VERSION, STILL)
     started.start()
     yield started
     started.close()

@@ -1,0 +1,188 @@
+"""Creates a directory on which a new single-node Kafka (KRaft) starts as if nothing had happened.
+
+The partitions are copied as they are and loaded, which recovers them after a crash. The new node's
+controller finds the old cluster's metadata, restated for a single node, in `bootstrap.checkpoint`,
+and appends them to its empty log when it first becomes active. The broker then loads the logs as
+after a clean shutdown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from ...format.files import names
+from ...format.files.checkpoints import (
+    MetaProperties,
+    format_clean_shutdown,
+    format_meta_properties,
+    format_offsets,
+)
+from ...format.files.names import TopicPartition
+from ...format.primitives import random_uuid_text
+from ...io.durable import WritableDirFd
+from ...log_dirs.engine import Engine
+from ...metadata.bootstrap import format_bootstrap
+from ..request import SILENT, PartitionFailed, ProgressListener
+from .partitions import LoadedPartition, copy_partition, load_partition
+from .records import bootstrap_records
+from .request import Revive, RevivedNode, RevivedPartition, ReviveRow
+from .server_properties import server_properties
+from .sources import SourceCluster, SourceTopic, survey
+from .target import NewNodeDir
+
+_META_VERSION = 1
+_NO_BROKER_EPOCH = -1
+
+
+def revive(
+    engine: Engine, request: Revive, progress: ProgressListener = SILENT
+) -> Iterator[ReviveRow | PartitionFailed]:
+    """Yields what differs from the old cluster, then a row for each partition, and finally the new
+    node. The sources are only read. With `dry_run`, nothing is written.
+
+    Raises LogDirError if the directories are in use or contradict each other, if the new one
+    exists, or for a release that cannot read what is in them; UnknownTopic or UnknownPartition.
+    Whatever ends it early, an error or the process, the same request starts again.
+    """
+    cluster = survey(engine, request)
+    target = NewNodeDir(request.output, [each.directory for each in engine.log_dirs.dirs])
+    identity = request.identity(engine)
+    target.check(identity)
+    yield from cluster.notes
+    work = _Work(engine, request, cluster, progress)
+    if request.dry_run:
+        yield from work.rows(None)
+        yield work.node(target)
+        return
+    try:
+        data = target.begin(identity)
+        yield from work.rows(data)
+        work.write_files(data)
+        target.finish(identity, server_properties(cluster, request, target.data_path))
+    finally:
+        target.release()
+    yield work.node(target)
+
+
+@dataclass(slots=True)
+class _Found:
+    """A partition of the new node; `loaded`: None if it starts empty."""
+
+    topic: SourceTopic
+    number: int
+    loaded: LoadedPartition | None
+    leader_epoch: int
+
+    @property
+    def key(self) -> TopicPartition:
+        return self.topic.name, self.number
+
+    def row(self) -> RevivedPartition:
+        where = (self.topic.name, self.number, self.topic.topic_id)
+        loaded = self.loaded
+        if loaded is None:
+            return RevivedPartition(*where, "", 0, 0, 0, 0, self.leader_epoch)
+        plan = loaded.plan
+        offsets = (plan.start_offset, plan.end_offset)
+        segments = len(plan.segments)
+        return RevivedPartition(
+            *where, loaded.source, segments, loaded.size, *offsets, self.leader_epoch
+        )
+
+
+class _Work:
+    """One run."""
+
+    def __init__(
+        self, engine: Engine, request: Revive, cluster: SourceCluster, progress: ProgressListener
+    ) -> None:
+        self._engine, self._request = engine, request
+        self._cluster, self._progress = cluster, progress
+        self._found: list[_Found] = []
+        self._last_producer_id = -1
+
+    def rows(self, data: WritableDirFd | None) -> Iterator[ReviveRow | PartitionFailed]:
+        """Copies all partitions to `data`, None to only look at them, and yields their rows."""
+        total = sum(len(topic.partitions) for topic in self._cluster.topics)
+        for topic in self._cluster.topics:
+            for number in topic.partitions:
+                self._progress.partition("copying partitions", len(self._found), total)
+                loaded = self._load(topic, number, data)
+                found = _Found(topic, number, loaded, self._leader_epoch(topic, number, loaded))
+                self._found.append(found)
+                yield found.row()
+                if loaded is not None:
+                    yield from self._looked_at(loaded)
+
+    def write_files(self, data: WritableDirFd) -> None:
+        """Writes the files of the log directory itself."""
+        cluster, now_ms = self._cluster, self._engine.clock.now_ms()
+        directory_id = random_uuid_text()
+        epochs = {found.key: found.leader_epoch for found in self._found}
+        records = bootstrap_records(cluster, directory_id, epochs, self._last_producer_id)
+        bootstrap = format_bootstrap(list(records), now_ms)
+        meta = MetaProperties(_META_VERSION, cluster.cluster_id, cluster.node_id, directory_id)
+        for name, offsets in self._checkpoints().items():
+            data.write_atomically(name, format_offsets(offsets))
+        data.write_atomically(names.BOOTSTRAP_FILE, bootstrap)
+        data.write_atomically(names.META_PROPERTIES_FILE, format_meta_properties(meta, now_ms))
+        clean = format_clean_shutdown(_NO_BROKER_EPOCH)
+        data.write_atomically(names.CLEAN_SHUTDOWN_FILE, clean)
+
+    def node(self, target: NewNodeDir) -> RevivedNode:
+        """Returns the row of the new node."""
+        cluster = self._cluster
+        loaded = [found.loaded for found in self._found if found.loaded is not None]
+        return RevivedNode(
+            target.properties_path,
+            cluster.cluster_id,
+            cluster.node_id,
+            cluster.release.name,
+            len(cluster.topics),
+            len(self._found),
+            sum(each.size for each in loaded),
+        )
+
+    def _load(
+        self, topic: SourceTopic, number: int, data: WritableDirFd | None
+    ) -> LoadedPartition | None:
+        found = topic.partitions[number]
+        if found is None:
+            return None
+        if data is None:
+            return load_partition(self._engine, found)
+        return copy_partition(self._engine, found, topic.topic_id, data, link=self._request.link)
+
+    def _leader_epoch(self, topic: SourceTopic, number: int, loaded: LoadedPartition | None) -> int:
+        """Returns an epoch above all that the partition had."""
+        known = self._cluster.image.topics.get(topic.name)
+        old = known.partitions.get(number) if known is not None else None
+        latest = -1 if old is None else old.leader_epoch
+        return max(latest, -1 if loaded is None else loaded.latest_epoch) + 1
+
+    def _looked_at(self, loaded: LoadedPartition) -> Iterator[ReviveRow | PartitionFailed]:
+        """Yields what is wrong with a partition, or open in it."""
+        for state in loaded.plan.producers.states():
+            self._last_producer_id = max(self._last_producer_id, state.producer_id)
+        for fault in loaded.plan.faults:
+            where = f"{loaded.topic}-{loaded.partition}"
+            yield PartitionFailed(f"truncated by recovery: {fault}", "StorageError", where)
+
+    def _checkpoints(self) -> Mapping[str, Mapping[TopicPartition, int]]:
+        """Returns the offset checkpoints by name of the file."""
+        loaded = {found.key: found.loaded for found in self._found if found.loaded is not None}
+        ends = {key: each.plan.end_offset for key, each in loaded.items()}
+        starts = {k: each.plan.start_offset for k, each in loaded.items() if each.has_moved_start}
+        cleaned: dict[TopicPartition, int] = {}
+        for found in self._found:
+            source = found.topic.partitions[found.number]
+            offsets = source.log_dir.cleaner_offsets if source is not None else {}
+            if found.key in offsets and found.key in ends:
+                cleaned[found.key] = min(offsets[found.key], ends[found.key])
+        return {
+            names.RECOVERY_POINT_FILE: ends,
+            names.HIGH_WATERMARK_FILE: ends,
+            names.LOG_START_OFFSET_FILE: starts,
+            names.CLEANER_OFFSET_FILE: cleaned,
+        }

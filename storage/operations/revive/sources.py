@@ -1,0 +1,260 @@
+"""What is to be revived: the old cluster, as the log directories and its metadata describe it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from ...errors import LogDirError, MetadataUnavailable, NoClusterMetadata, ranges
+from ...format.files.names import METADATA_TOPIC, TopicPartition
+from ...format.messages.message import Message
+from ...format.messages.metadata import RecordType, ResourceType
+from ...format.primitives import random_uuid_text
+from ...io.lock import who_holds
+from ...log_dirs.engine import Engine
+from ...log_dirs.log_dir import PartitionDir
+from ...metadata.image import ALL_BROKERS, MetadataImage
+from ...metadata.settings import ClusterSettings
+from ..request import PartitionFailed
+from .releases import Release, release_for
+from .request import INTERNAL_TOPICS, Revive, ReviveNote, is_wanted
+
+_DEFAULT_NODE_ID: Final = 1
+# What a broker sets when it creates its internal topics.
+_COMPACTED: Final = {"cleanup.policy": "compact", "segment.bytes": "104857600"}
+_INTERNAL_CONFIGS: Final[Mapping[str, Mapping[str, str]]] = {
+    "__consumer_offsets": {**_COMPACTED, "compression.type": "producer"},
+    "__transaction_state": {
+        **_COMPACTED,
+        "compression.type": "uncompressed",
+        "unclean.leader.election.enable": "false",
+    },
+    "__share_group_state": {
+        "cleanup.policy": "delete",
+        "compression.type": "producer",
+        "retention.ms": "-1",
+        "segment.bytes": "104857600",
+    },
+}
+# Configs of topics in remote storage, which a node without it refuses to start with.
+_REMOTE_CONFIGS: Final = frozenset(
+    (
+        *("remote.storage.enable", "remote.copy.disable", "remote.log.copy.disable"),
+        *("remote.log.delete.on.disable", "local.retention.ms", "local.retention.bytes"),
+    )
+)
+# Configs of a broker that belong to its machine and network.
+_OF_MACHINE: Final = ("listener", "advertised.listeners", "ssl.", "sasl.", "principal.")
+
+
+@dataclass(frozen=True, slots=True)
+class SourceTopic:
+    """A topic to revive: the directory of each of its partitions, None for one that is in no
+    source, and its configs."""
+
+    name: str
+    topic_id: str
+    partitions: Mapping[int, PartitionDir | None]
+    configs: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class SourceCluster:
+    """The old cluster. `broker_configs`: for all brokers under ALL_BROKERS, and for the new node
+    under its id. `settings`: records of other resources' configs, quotas, ACLs, users and tokens.
+    `image`: its metadata, empty if there are none."""
+
+    cluster_id: str
+    node_id: int
+    release: Release
+    topics: Sequence[SourceTopic]
+    broker_configs: Mapping[str, Mapping[str, str]]
+    settings: ClusterSettings
+    image: MetadataImage
+    notes: Sequence[ReviveNote | PartitionFailed] = field(default_factory=list)
+
+
+def survey(engine: Engine, request: Revive) -> SourceCluster:
+    """Returns what is to be revived. Only reads.
+
+    Raises LogDirError for a directory in use, or directories that contradict each other,
+    UnknownTopic or UnknownPartition, ConfigError.
+    """
+    return _Survey(engine, request).cluster()
+
+
+class _Survey:
+    def __init__(self, engine: Engine, request: Revive) -> None:
+        self._engine, self._request = engine, request
+        self._image = engine.metadata()
+        self._settings = ClusterSettings()
+        self._notes: list[ReviveNote | PartitionFailed] = []
+
+    def cluster(self) -> SourceCluster:
+        engine, request = self._engine, self._request
+        _refuse_used(engine)
+        request.check(engine)
+        first = engine.log_dirs.dirs[0]
+        metadata_path = first.path
+        if self._image.offset >= 0:
+            metadata_path = engine.cluster_metadata().path
+            self._settings = self._read_settings()
+            self._notes += [
+                PartitionFailed(problem, "StorageError") for problem in self._image.problems
+            ]
+        else:
+            self._note(
+                "the directories have no log of the cluster's metadata: configs, quotas, ACLs and"
+                " users are unknown"
+            )
+        release = release_for(self._image.features, request.kafka_version, metadata_path)
+        nodes = [each.meta.node_id for each in engine.log_dirs.dirs if each.meta.node_id >= 0]
+        old_id = min(nodes, default=_DEFAULT_NODE_ID)
+        node_id = old_id if request.node_id is None else request.node_id
+        if request.node_id in nodes:
+            old_id = node_id
+        topics = list(self._topics())
+        clusters = [each.meta.cluster_id for each in engine.log_dirs.dirs]
+        return SourceCluster(
+            next(filter(None, clusters), "") or random_uuid_text(),
+            node_id,
+            release,
+            topics,
+            self._broker_configs(old_id, node_id),
+            self._settings,
+            self._image,
+            self._notes,
+        )
+
+    def _note(self, text: str) -> None:
+        self._notes.append(ReviveNote(text))
+
+    def _read_settings(self) -> ClusterSettings:
+        engine = self._engine
+        try:
+            return engine.cluster_metadata().settings()
+        except (MetadataUnavailable, NoClusterMetadata) as error:
+            if engine.at_ms is None:
+                self._notes.append(PartitionFailed.of(error))
+                return ClusterSettings()
+            self._note(f"{error}; the present configs, quotas, ACLs and users are used")
+        now = Engine([each.path for each in engine.log_dirs.dirs], engine.configs)
+        try:
+            return now.cluster_metadata().settings()
+        finally:
+            now.close()
+
+    # -- topics ------------------------------------------------------------------------------------
+
+    def _topics(self) -> Iterator[SourceTopic]:
+        there, image = self._engine.topics(), self._image
+        for name in sorted({*there, *image.topics}):
+            if name != METADATA_TOPIC:
+                topic = self._topic(name, there.get(name, ()))
+                if topic is not None:
+                    yield topic
+
+    def _topic(self, name: str, there: Sequence[int]) -> SourceTopic | None:
+        """Returns a topic, None if it is not revived."""
+        known = self._image.topics.get(name)
+        is_named = self._request.selection.has_topic(name)
+        if known is None and self._image.offset >= 0 and not is_named:
+            if is_wanted(self._request.selection, name, -1):
+                paths = [self._engine.partition_dir(name, number).path for number in there]
+                self._note(
+                    f"{paths[0]}: topic {name} is not in the cluster's metadata, and is left out"
+                    " unless you name it"
+                )
+            return None
+        numbers = range(max([-1, *there, *(known.partitions if known else ())]) + 1)
+        if not any(is_wanted(self._request.selection, name, each) for each in numbers):
+            return None
+        topic_id = known.topic_id if known is not None else ""
+        found: dict[int, PartitionDir | None] = {}
+        for number in numbers:
+            if is_wanted(self._request.selection, name, number) and number in there:
+                found[number] = self._partition((name, number), topic_id)
+            else:
+                found[number] = None
+        missing = [
+            number
+            for number, each in found.items()
+            if each is None and is_wanted(self._request.selection, name, number)
+        ]
+        if missing:
+            self._missing(name, missing)
+        ids = [each.topic_id() for each in found.values() if each is not None]
+        topic_id = topic_id or next(filter(None, ids), "") or random_uuid_text()
+        return SourceTopic(name, topic_id, found, self._topic_configs(name))
+
+    def _partition(self, key: TopicPartition, topic_id: str) -> PartitionDir | None:
+        found = self._engine.partition_dir(*key)
+        its = found.topic_id()
+        if topic_id and its and its != topic_id:
+            self._note(
+                f"{found.path}: of a deleted topic with id {its}, and left out; the cluster's"
+                f" metadata has {topic_id}"
+            )
+            return None
+        return found
+
+    def _missing(self, name: str, missing: Sequence[int]) -> None:
+        known = self._image.topics.get(name)
+        registered = known.partitions if known is not None else {}
+        nodes = sorted({node for each in missing for node in _replicas(registered.get(each))})
+        where = f"; their replicas were on brokers {', '.join(map(str, nodes))}" if nodes else ""
+        which = f"partitions {ranges(missing)}" if len(missing) > 1 else f"partition {missing[0]}"
+        error = f"{which} of {name}: in none of the directories, and starts empty{where}"
+        self._notes.append(PartitionFailed(error, "StorageError"))
+
+    def _topic_configs(self, name: str) -> Mapping[str, str]:
+        """Returns a topic's configs: those that kafkafs stored override the cluster's."""
+        configs = {
+            record["name"]: record["value"]
+            for record in self._settings.of(RecordType.CONFIG)
+            if (record["resourceType"], record["resourceName"]) == (ResourceType.TOPIC, name)
+        }
+        configs.update(self._engine.log_dirs.stored_configs(name))
+        if not configs and name in INTERNAL_TOPICS:
+            configs = dict(_INTERNAL_CONFIGS[name])
+        if configs.get("remote.storage.enable", "").lower() == "true":
+            self._note(f"topic {name} was in remote storage: only its local records are revived")
+        return {config: text for config, text in configs.items() if config not in _REMOTE_CONFIGS}
+
+    # -- brokers -----------------------------------------------------------------------------------
+
+    def _broker_configs(self, old_id: int, node_id: int) -> dict[str, dict[str, str]]:
+        found: dict[str, dict[str, str]] = {}
+        for record in self._settings.of(RecordType.CONFIG):
+            if record["resourceType"] != ResourceType.BROKER:
+                continue
+            resource, name = record["resourceName"], record["name"]
+            if resource not in (ALL_BROKERS, str(old_id)):
+                continue
+            if name.startswith(_OF_MACHINE):
+                self._note(f"the broker config {name} is left out: it is for another machine")
+                continue
+            new = resource if resource == ALL_BROKERS else str(node_id)
+            found.setdefault(new, {})[name] = record["value"]
+        return found
+
+
+def other_configs(settings: ClusterSettings) -> list[Message]:
+    """Returns the records of configs of neither topics nor brokers."""
+    skipped = (ResourceType.TOPIC, ResourceType.BROKER)
+    return [each for each in settings.of(RecordType.CONFIG) if each["resourceType"] not in skipped]
+
+
+def _replicas(found: object) -> Sequence[int]:
+    return getattr(found, "replicas", ())
+
+
+def _refuse_used(engine: Engine) -> None:
+    """Raises LogDirError if a process writes to one of the directories."""
+    for log_dir in engine.log_dirs.dirs:
+        pid = who_holds(log_dir.directory)
+        if pid:
+            who = f"process {pid}" if pid > 0 else "a process"
+            why = f"{who} has it open for writing; stop that process first"
+            raise LogDirError(log_dir.path, why)
