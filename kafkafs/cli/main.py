@@ -42,6 +42,7 @@ VERBS: Final = {
     "undelete": "undelete",
     "why": "why",
     "recover": "recover",
+    "revive": "revive",
     "verify": "verify",
     "diff": "diff",
     "report": "report",

@@ -198,14 +198,19 @@ class RevivedBroker(Broker):
         self._port = port
 
     def start(self) -> None:
-        """Starts, and returns once the controller has given the broker its topics."""
+        """Starts, and returns once all partitions have leaders and all groups are loaded."""
         super().start()
-        arguments = ["--bootstrap-server", self.bootstrap, "--list"]
-        topics = tools(installation())
         give_up = time.monotonic() + START_SECONDS
-        while not topics.run("org.apache.kafka.tools.TopicCommand", arguments).stdout:
+        while not self._ask("TopicCommand", "--list") or self._ask(
+            "TopicCommand", "--describe", "--unavailable-partitions"
+        ):
             if time.monotonic() > give_up:
-                raise KafkaError(f"no topics within {START_SECONDS} s: {self._tail()}")
+                raise KafkaError(f"not served within {START_SECONDS} s: {self._tail()}")
+        self._ask("GroupsCommand", "--list")  # waits for the coordinator
+
+    def _ask(self, tool: str, *arguments: str) -> bytes:
+        given = ["--bootstrap-server", self.bootstrap, *arguments]
+        return tools(installation()).run(f"org.apache.kafka.tools.{tool}", given).stdout
 
     def _arguments(self) -> list[str]:
         overrides = (("--override", f"{name}={text}") for name, text in self._overrides.items())

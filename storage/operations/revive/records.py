@@ -1,7 +1,7 @@
 """The records from which the new node's controller makes its metadata log.
 
-They describe the old cluster as one node would have it: every partition has this node as its only
-replica and leader, in the one log directory, and begins a new leader epoch.
+They describe the old cluster as one stopped node would have left it: every partition has this node
+as its only replica, in the one log directory, in sync, and without a leader until it starts.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Final
 from ...format.files.names import TopicPartition
 from ...format.messages.metadata import RecordType, ResourceType
 from ...metadata.bootstrap import NewRecord
+from ...metadata.image import NO_LEADER
 from .releases import features_for
 from .sources import SourceCluster, SourceTopic, other_configs
 
@@ -26,7 +27,7 @@ def bootstrap_records(
     epochs: Mapping[TopicPartition, int],
     last_producer_id: int,
 ) -> Iterator[NewRecord]:
-    """Yields the records. `epochs`: the leader epoch that each partition begins;
+    """Yields the records. `epochs`: the last leader epoch of each partition;
     `last_producer_id`: the greatest one in the logs, -1 if there is none."""
     levels = features_for(cluster.image.features, cluster.release)
     for name, level in levels.items():
@@ -67,7 +68,7 @@ def _topic(
             "isr": [node],
             "removingReplicas": [],
             "addingReplicas": [],
-            "leader": node,
+            "leader": NO_LEADER,
             "leaderEpoch": epochs[topic.name, number],
             "partitionEpoch": 0 if old is None else old.partition_epoch + 1,
             "directories": [directory_id],

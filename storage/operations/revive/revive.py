@@ -32,7 +32,10 @@ from .sources import SourceCluster, SourceTopic, survey
 from .target import NewNodeDir
 
 _META_VERSION = 1
-_NO_BROKER_EPOCH = -1
+# The epoch that a controller expects of a broker it does not know yet: with any other one, the
+# broker's shutdown would count as unclean, and all replicas as in need of recovery
+# (ClusterControlManager.registerBroker).
+_UNREGISTERED_EPOCH = -2
 
 
 def revive(
@@ -127,7 +130,7 @@ class _Work:
             data.write_atomically(name, format_offsets(offsets))
         data.write_atomically(names.BOOTSTRAP_FILE, bootstrap)
         data.write_atomically(names.META_PROPERTIES_FILE, format_meta_properties(meta, now_ms))
-        clean = format_clean_shutdown(_NO_BROKER_EPOCH)
+        clean = format_clean_shutdown(_UNREGISTERED_EPOCH)
         data.write_atomically(names.CLEAN_SHUTDOWN_FILE, clean)
 
     def node(self, target: NewNodeDir) -> RevivedNode:

@@ -17,33 +17,11 @@ from ...log_dirs.log_dir import PartitionDir
 from ...metadata.image import ALL_BROKERS, MetadataImage
 from ...metadata.settings import ClusterSettings
 from ..request import PartitionFailed
-from .releases import Release, release_for
-from .request import INTERNAL_TOPICS, Revive, ReviveNote, is_wanted
+from .releases import RELEASES, Release, release_for
+from .request import Revive, ReviveNote, is_wanted
+from .topic_configs import configs_for
 
 _DEFAULT_NODE_ID: Final = 1
-# What a broker sets when it creates its internal topics.
-_COMPACTED: Final = {"cleanup.policy": "compact", "segment.bytes": "104857600"}
-_INTERNAL_CONFIGS: Final[Mapping[str, Mapping[str, str]]] = {
-    "__consumer_offsets": {**_COMPACTED, "compression.type": "producer"},
-    "__transaction_state": {
-        **_COMPACTED,
-        "compression.type": "uncompressed",
-        "unclean.leader.election.enable": "false",
-    },
-    "__share_group_state": {
-        "cleanup.policy": "delete",
-        "compression.type": "producer",
-        "retention.ms": "-1",
-        "segment.bytes": "104857600",
-    },
-}
-# Configs of topics in remote storage, which a node without it refuses to start with.
-_REMOTE_CONFIGS: Final = frozenset(
-    (
-        *("remote.storage.enable", "remote.copy.disable", "remote.log.copy.disable"),
-        *("remote.log.delete.on.disable", "local.retention.ms", "local.retention.bytes"),
-    )
-)
 # Configs of a broker that belong to its machine and network.
 _OF_MACHINE: Final = ("listener", "advertised.listeners", "ssl.", "sasl.", "principal.")
 
@@ -90,6 +68,7 @@ class _Survey:
         self._image = engine.metadata()
         self._settings = ClusterSettings()
         self._notes: list[ReviveNote | PartitionFailed] = []
+        self._release = RELEASES[-1]
 
     def cluster(self) -> SourceCluster:
         engine, request = self._engine, self._request
@@ -99,6 +78,9 @@ class _Survey:
         metadata_path = first.path
         if self._image.offset >= 0:
             metadata_path = engine.cluster_metadata().path
+        features = self._image.features
+        self._release = release_for(features, request.kafka_version, metadata_path)
+        if self._image.offset >= 0:
             self._settings = self._read_settings()
             self._notes += [
                 PartitionFailed(problem, "StorageError") for problem in self._image.problems
@@ -108,7 +90,6 @@ class _Survey:
                 "the directories have no log of the cluster's metadata: configs, quotas, ACLs and"
                 " users are unknown"
             )
-        release = release_for(self._image.features, request.kafka_version, metadata_path)
         nodes = [each.meta.node_id for each in engine.log_dirs.dirs if each.meta.node_id >= 0]
         old_id = min(nodes, default=_DEFAULT_NODE_ID)
         node_id = old_id if request.node_id is None else request.node_id
@@ -119,7 +100,7 @@ class _Survey:
         return SourceCluster(
             next(filter(None, clusters), "") or random_uuid_text(),
             node_id,
-            release,
+            self._release,
             topics,
             self._broker_configs(old_id, node_id),
             self._settings,
@@ -216,11 +197,11 @@ class _Survey:
             if (record["resourceType"], record["resourceName"]) == (ResourceType.TOPIC, name)
         }
         configs.update(self._engine.log_dirs.stored_configs(name))
-        if not configs and name in INTERNAL_TOPICS:
-            configs = dict(_INTERNAL_CONFIGS[name])
-        if configs.get("remote.storage.enable", "").lower() == "true":
-            self._note(f"topic {name} was in remote storage: only its local records are revived")
-        return {config: text for config, text in configs.items() if config not in _REMOTE_CONFIGS}
+        notes: list[str] = []
+        found = configs_for(name, configs, self._release, notes)
+        for note in notes:
+            self._note(note)
+        return found
 
     # -- brokers -----------------------------------------------------------------------------------
 
