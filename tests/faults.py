@@ -82,6 +82,10 @@ class FailingCalls(Calls):
         call = super().fallocate
         self._call("fallocate", path_of(fd), lambda: call(fd, position, size))
 
+    def clone(self, fd: int, source: int) -> bool:
+        call = super().clone
+        return self._call("clone", path_of(fd), lambda: call(fd, source))
+
     def fsync(self, fd: int) -> None:
         call = super().fsync
         self._call("fsync", path_of(fd), lambda: call(fd))
@@ -250,6 +254,10 @@ class RecordingCalls(Calls):
         with self._lock:
             super().ftruncate(fd, size)
             self.operations.append(Truncate(self._number(fd), size))
+
+    def clone(self, fd: int, source: int) -> bool:
+        """Returns False, so that the bytes are written."""
+        return False
 
     def fsync(self, fd: int) -> None:
         with self._lock:

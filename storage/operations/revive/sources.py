@@ -184,7 +184,8 @@ class _Survey:
         known = self._image.topics.get(name)
         registered = known.partitions if known is not None else {}
         nodes = sorted({node for each in missing for node in _replicas(registered.get(each))})
-        where = f"; their replicas were on brokers {', '.join(map(str, nodes))}" if nodes else ""
+        noun = "brokers" if len(nodes) > 1 else "broker"
+        where = f"; replicas were on {noun} {', '.join(map(str, nodes))}" if nodes else ""
         which = f"partitions {ranges(missing)}" if len(missing) > 1 else f"partition {missing[0]}"
         error = f"{which} of {name}: in none of the directories, and starts empty{where}"
         self._notes.append(PartitionFailed(error, "StorageError"))

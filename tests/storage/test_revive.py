@@ -1,0 +1,274 @@
+"""Tests of `revive` without a broker: what is refused, what is reported, and what is written. Those
+with a broker are in tests/broker/test_revive.py."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kafkafs.storage.errors import ConfigError, LogDirError, StorageError, UnknownTopic
+from kafkafs.storage.format.files.names import METADATA_TOPIC
+from kafkafs.storage.format.messages.metadata import (
+    RecordType,
+    format_metadata_record,
+    parse_metadata_record,
+)
+from kafkafs.storage.io.disk import DirFd
+from kafkafs.storage.log_dirs.engine import Engine
+from kafkafs.storage.log_dirs.selection import Selection
+from kafkafs.storage.log_manager import LogManager
+from kafkafs.storage.metadata.bootstrap import NewRecord, format_bootstrap
+from kafkafs.storage.operations.request import PartitionFailed
+from kafkafs.storage.operations.revive.releases import RELEASES, features_for, release_for
+from kafkafs.storage.operations.revive.request import (
+    Revive,
+    RevivedNode,
+    RevivedPartition,
+    ReviveNote,
+)
+from kafkafs.storage.operations.revive.revive import revive
+from kafkafs.storage.operations.revive.topic_configs import configs_for
+from tests.conftest import Corpora, differences, fingerprint
+
+Corpus = Callable[[str], Path]
+
+
+@pytest.mark.parametrize("corpus", ["groups43", "kafka39"])
+def test_metadata_records_are_encoded_as_kafka_encodes_them(corpora: Corpora, corpus: str) -> None:
+    log = Engine(str(corpora.path(corpus))).log(METADATA_TOPIC, 0)
+    kinds = set()
+    for columns in log.view().scan():
+        for row in range(len(columns)):
+            value = columns.value(row)
+            assert value is not None
+            record = parse_metadata_record(value)
+            assert record.data is not None
+            assert format_metadata_record(record.number, value[2], record.data) == value
+            kinds.add(record.number)
+    assert len(kinds) > 8
+
+
+def test_a_message_that_does_not_fit_its_schema() -> None:
+    for version, message in (
+        (0, {"name": "a"}),
+        (0, {"name": "a", "featureLevel": 1 << 15}),
+        (0, {"name": None, "featureLevel": 1}),
+        (9, {"name": "a", "featureLevel": 1}),
+    ):
+        with pytest.raises(ValueError, match="FeatureLevelRecord"):
+            format_metadata_record(RecordType.FEATURE_LEVEL, version, message)
+
+
+def test_the_bootstrap_file_is_kafkas_own(corpora: Corpora) -> None:
+    """But for the times."""
+    path = corpora.path("groups43") / "bootstrap.checkpoint"
+    records = [
+        NewRecord(RecordType.FEATURE_LEVEL, 0, {"name": name, "featureLevel": level})
+        for name, level in RELEASES[-1].features.items()
+    ]
+    expected = bytearray(path.read_bytes())
+    found = bytearray(format_bootstrap(records, 0))
+    assert len(found) == len(expected)
+    at = 0
+    while at < len(found):
+        # checksum and timestamps
+        for data in (found, expected):
+            data[at + 17 : at + 21] = bytes(4)
+            data[at + 27 : at + 43] = bytes(16)
+        at += 12 + int.from_bytes(found[at + 8 : at + 12], "big")
+    assert found == expected
+
+
+# -- releases and configs --------------------------------------------------------------------------
+
+
+def test_the_release_is_not_older_than_the_sources() -> None:
+    old, new = RELEASES
+    assert release_for({"metadata.version": old.level}, None, "x") is old
+    assert release_for({"metadata.version": old.level + 1}, None, "x") is new
+    assert release_for({"metadata.version": old.level}, "4.3.1", "x") is new
+    assert release_for({}, None, "x") is new
+    assert release_for({}, "3.9.2", "x") is old
+    with pytest.raises(LogDirError, match=r"which Kafka 3\.9 cannot read; choose .* 4\.3"):
+        release_for({"metadata.version": new.level}, "3.9", "x")
+    with pytest.raises(LogDirError, match=r"newer than that of Kafka 4\.3"):
+        release_for({"metadata.version": new.level + 1}, None, "x")
+    with pytest.raises(ConfigError, match=r"must be 3\.9 or 4\.3"):
+        release_for({}, "4.30", "x")
+
+
+def test_features_stay_as_they_were() -> None:
+    old, new = RELEASES
+    without = {**new.features, "share.version": 0, "other.version": 1}
+    assert "share.version" not in features_for(without, new)
+    assert "other.version" not in features_for(without, new)
+    assert features_for(dict(old.features), new) == new.features
+    assert features_for({}, old) == old.features
+
+
+def test_configs_that_the_release_refuses() -> None:
+    old, new = RELEASES
+    notes: list[str] = []
+    configs = {"segment.bytes": "4096", "message.format.version": "2.8", "segment.ms": "0"}
+    assert configs_for("t", configs, new, notes) == {"internal.segment.bytes": "4096"}
+    assert [note.split(":")[0] for note in notes] == [
+        "the config message.format.version of t is left out",
+        "a config of t is left out",
+    ]
+    assert configs_for("t", configs, old, notes) == configs
+    own = {"internal.segment.bytes": "4096"}
+    assert configs_for("t", own, old, notes) == {"segment.bytes": "4096"}
+    assert configs_for("__consumer_offsets", {}, new, notes)["cleanup.policy"] == "compact"
+    remote = {"remote.storage.enable": "true", "local.retention.ms": "5", "segment.ms": "7"}
+    assert configs_for("t", remote, new, notes) == {"segment.ms": "7"}
+    assert "remote storage" in notes[-1]
+
+
+# -- requests --------------------------------------------------------------------------------------
+
+
+def run(*sources: Path, new: Path, **options: Any) -> list[Any]:
+    return list(revive(Engine(list(map(str, sources))), Revive(str(new), **options)))
+
+
+def partitions(rows: list[Any], topic: str) -> list[RevivedPartition]:
+    return [row for row in rows if isinstance(row, RevivedPartition) and row.topic == topic]
+
+
+def test_nothing_but_the_new_directory_changes(corpora: Corpora, tmp_path: Path) -> None:
+    source = corpora.path("groups43")
+    before = fingerprint(source)
+    planned = run(source, new=tmp_path / "new", dry_run=True)
+    assert list(tmp_path.iterdir()) == []
+    done = run(source, new=tmp_path / "new")
+    assert done == planned
+    assert differences(before, fingerprint(source)) == []
+    assert sorted(path.name for path in (tmp_path / "new").iterdir()) == [
+        "data",
+        "server.properties",
+    ]
+    node = done[-1]
+    assert isinstance(node, RevivedNode)
+    assert (node.node_id, node.kafka_version, node.topics, node.partitions) == (1, "4.3", 11, 23)
+    properties = (tmp_path / "new" / "server.properties").read_text()
+    assert "\noffsets.topic.num.partitions=3\n" in properties
+    assert f"\nlog.dirs={tmp_path}/new/data\n" in properties
+
+
+def test_only_named_topics_and_the_internal_ones(corpora: Corpora, tmp_path: Path) -> None:
+    rows = run(corpora.path("groups43"), new=tmp_path / "new", selection=Selection.of("main/1"))
+    found = [(row.topic, row.partition) for row in rows if isinstance(row, RevivedPartition)]
+    assert [key for key in found if not key[0].startswith("__")] == [
+        ("main", 0),
+        ("main", 1),
+        ("main", 2),
+    ]
+    assert {topic for topic, _ in found if topic.startswith("__")} == {
+        "__consumer_offsets",
+        "__share_group_state",
+        "__transaction_state",
+    }
+    with_source = [
+        row.partition for row in rows if getattr(row, "source", "") and row.topic == "main"
+    ]
+    assert with_source == [1]
+
+
+def test_what_is_refused_leaves_nothing(corpora: Corpora, tmp_path: Path) -> None:
+    source = corpora.path("groups43")
+    new = tmp_path / "new"
+    cases: list[tuple[dict[str, Any], type[StorageError], str]] = [
+        ({"selection": Selection.of("nosuch")}, UnknownTopic, "no topic nosuch"),
+        ({"kafka_version": "3.9"}, LogDirError, "cannot read"),
+        ({"kafka_version": "2.8"}, ConfigError, "kafka-version"),
+        ({"new": source / "inside"}, LogDirError, "would be in the log directory"),
+        ({"new": source}, LogDirError, "would be in the log directory"),
+    ]
+    for options, error, text in cases:
+        with pytest.raises(error, match=text):
+            run(source, **{"new": new, **options})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_directory_that_is_not_empty(corpora: Corpora, tmp_path: Path) -> None:
+    (tmp_path / "new").mkdir()
+    (tmp_path / "new" / "letter").write_text("mine")
+    with pytest.raises(LogDirError, match="already exists and is not empty"):
+        run(corpora.path("groups43"), new=tmp_path / "new")
+    assert (tmp_path / "new" / "letter").read_text() == "mine"
+
+
+def test_the_same_request_starts_again_and_no_other(corpora: Corpora, tmp_path: Path) -> None:
+    source, new = corpora.path("groups43"), tmp_path / "new"
+    rows = revive(Engine(str(source)), Revive(str(new)))
+    for _ in range(3):
+        next(rows)
+    del rows  # which ends it
+    assert not (new / "server.properties").exists()
+    with pytest.raises(LogDirError, match="another command left it unfinished"):
+        run(source, new=new, node_id=5)
+    assert isinstance(run(source, new=new)[-1], RevivedNode)
+    with pytest.raises(LogDirError, match="already exists"):
+        run(source, new=new)
+
+
+def test_directories_in_use(tmp_path: Path) -> None:
+    with LogManager(str(tmp_path / "data")) as engine:
+        engine.create_topic("t", 1)
+        with pytest.raises(LogDirError, match="has it open for writing; stop that process first"):
+            run(tmp_path / "data", new=tmp_path / "new")
+
+
+def test_kafkafs_own_directory(tmp_path: Path) -> None:
+    with LogManager(str(tmp_path / "data")) as engine:
+        engine.create_topic("t", 2, {"retention.ms": "77"})
+        topic_id = engine.topic_id("t")
+    note, first, _, node = run(tmp_path / "data", new=tmp_path / "new")
+    assert isinstance(note, ReviveNote)
+    assert "no log of the cluster's metadata" in note.note
+    assert (first.topic, first.topic_id) == ("t", topic_id)
+    data = (tmp_path / "new" / "data" / "bootstrap.checkpoint").read_bytes()
+    assert b"retention.ms\x0377" in data
+    assert node.kafka_version == "4.3"
+
+
+def test_a_partition_that_is_missing(corpora: Corpora, tmp_path: Path) -> None:
+    shutil.copytree(corpora.path("groups43"), tmp_path / "source")
+    shutil.rmtree(tmp_path / "source" / "main-1")
+    rows = run(tmp_path / "source", new=tmp_path / "new")
+    [failed] = [row for row in rows if isinstance(row, PartitionFailed)]
+    assert failed.error == (
+        "partition 1 of main: in none of the directories, and starts empty; replicas were on"
+        " broker 1"
+    )
+    [row] = [
+        r for r in rows if isinstance(r, RevivedPartition) and (r.topic, r.partition) == ("main", 1)
+    ]
+    assert (row.source, row.end_offset) == ("", 0)
+
+
+def test_links_share_sealed_segments_only(corpora: Corpora, tmp_path: Path) -> None:
+    shutil.copytree(corpora.path("groups43"), tmp_path / "source")
+    run(tmp_path / "source", new=tmp_path / "new", link=True)
+    logs = sorted((tmp_path / "source" / "main-0").glob("*.log"))
+    linked = [
+        log.stat().st_ino == (tmp_path / "new" / "data" / "main-0" / log.name).stat().st_ino
+        for log in logs
+    ]
+    assert linked == [True] * (len(logs) - 1) + [False]
+    crashed = tmp_path / "crashed"
+    shutil.copytree(corpora.path("groups43"), crashed)
+    (crashed / ".kafka_cleanshutdown").unlink()
+    run(crashed, new=tmp_path / "recovered", link=True)
+    assert all(path.stat().st_nlink == 1 for path in crashed.rglob("*.log"))
+
+
+def test_holes_stay_holes(corpora: Corpora, tmp_path: Path) -> None:
+    run(corpora.path("kafka43-crash"), new=tmp_path / "new")
+    sizes = [path.stat().st_blocks * 512 for path in (tmp_path / "new").rglob("*index")]
+    assert sum(sizes) < 1 << 20
+    assert DirFd(str(tmp_path / "new" / "data")).stat(".kafka_cleanshutdown").st_size
