@@ -201,14 +201,15 @@ class RevivedBroker(Broker):
         """Starts, and returns once all partitions have leaders and all groups are loaded."""
         super().start()
         give_up = time.monotonic() + START_SECONDS
-        while not self._ask("TopicCommand", "--list") or self._ask(
+        while not self.ask("TopicCommand", "--list") or self.ask(
             "TopicCommand", "--describe", "--unavailable-partitions"
         ):
             if time.monotonic() > give_up:
                 raise KafkaError(f"not served within {START_SECONDS} s: {self._tail()}")
-        self._ask("GroupsCommand", "--list")  # waits for the coordinator
+        self.ask("GroupsCommand", "--list")  # waits for the coordinator
 
-    def _ask(self, tool: str, *arguments: str) -> bytes:
+    def ask(self, tool: str, *arguments: str) -> bytes:
+        """Returns what one of Kafka's tools prints about the broker."""
         given = ["--bootstrap-server", self.bootstrap, *arguments]
         return tools(installation()).run(f"org.apache.kafka.tools.{tool}", given).stdout
 

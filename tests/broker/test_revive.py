@@ -4,22 +4,24 @@ what the broker that left the corpus said. See test_dead_cluster.py for groups a
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from kafkafs.storage.log_dirs.engine import Engine
 from kafkafs.storage.operations.request import PartitionFailed
-from kafkafs.storage.operations.revive.request import Revive
+from kafkafs.storage.operations.revive.request import Revive, RevivedTransaction
 from kafkafs.storage.operations.revive.revive import revive
 from tests import answers
 from tests.broker.driver import Driver
 from tests.broker.jvm import OLDER, VERSION, installation, tools
 from tests.broker.kafka import RevivedBroker, free_listener
 from tests.conftest import Corpora
+from tests.waiting import wait_until
 
 #: The version of a broker by its release.
 VERSIONS = {"3.9": OLDER, "4.3": VERSION}
@@ -27,6 +29,8 @@ STILL = {
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "3600000",
     "log.cleaner.enable": "false",
 }
+#: What is to be aborted is aborted at once.
+SOON = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "500"}
 CASES = [
     ("groups43", "4.3"),
     ("kafka43-clean", "4.3"),
@@ -43,7 +47,7 @@ RECOVERED = {"kafka43-crash": "kafka43-crash-recovered", "kafka43-torn": "kafka4
 #: What a broker says about a log that it does not take as it is.
 SUSPICIOUS = re.compile(r"[Rr]ecover|stray|[Cc]orrupt|truncat|ERROR")
 
-Start = Callable[[Path, str, Path], tuple[RevivedBroker, Driver]]
+Start = Callable[..., tuple[RevivedBroker, Driver]]
 
 
 @pytest.fixture
@@ -51,14 +55,20 @@ def start(tmp_path: Path) -> Iterator[Start]:
     """`start(sources, release, directory)` revives them, and starts a broker and a client."""
     with ExitStack() as stack:
 
-        def run(source: Path, release: str, directory: Path) -> tuple[RevivedBroker, Driver]:
+        def run(
+            source: Path,
+            release: str,
+            directory: Path,
+            properties: Mapping[str, str] = STILL,
+            **options: Any,
+        ) -> tuple[RevivedBroker, Driver]:
             engine = Engine(paths(source))
             listener = ("127.0.0.1", free_listener())
-            request = Revive(str(directory), listener=listener, kafka_version=release)
+            request = Revive(str(directory), listener=listener, kafka_version=release, **options)
             rows = list(revive(engine, request))
             failed = [row.error for row in rows if isinstance(row, PartitionFailed)]
             assert all(error.startswith("truncated by recovery: ") for error in failed)
-            broker = RevivedBroker(directory, listener[1], VERSIONS[release], STILL)
+            broker = RevivedBroker(directory, listener[1], VERSIONS[release], properties)
             stack.callback(broker.close)
             broker.start()
             driver = Driver(broker.bootstrap, tmp_path / "driver.log")
@@ -96,6 +106,40 @@ def test_every_record_at_its_offset(
     assert [
         line for line in broker.output.read_text().splitlines() if SUSPICIOUS.search(line)
     ] == []
+
+
+@pytest.mark.parametrize(
+    ("corpus", "aborts"), [("groups43", True), ("groups43", False), ("kafka43-crash", True)]
+)
+def test_open_transactions(
+    corpora: Corpora, start: Start, tmp_path: Path, corpus: str, aborts: bool
+) -> None:
+    """They are aborted by kafkafs, or by Kafka after their timeout. Then their ids can be used."""
+    source = corpora.path(corpus)
+    request = Revive(str(tmp_path / "planned"), dry_run=True)
+    planned = [
+        row for row in revive(Engine(str(source)), request) if isinstance(row, RevivedTransaction)
+    ]
+    assert planned
+    properties = STILL if aborts else SOON
+    broker, driver = start(source, "4.3", tmp_path / "new", properties, abort_open=aborts)
+
+    def is_ended() -> bool:
+        offsets = [driver.offsets(each.topic, each.partition) for each in planned]
+        return all(each.last_stable == each.end for each in offsets)
+
+    if aborts:
+        assert is_ended()
+    else:
+        wait_until(is_ended)
+    listed = broker.ask("TransactionsCommand", "list").decode()
+    for each in planned:
+        assert each.transactional_id is not None
+        found = re.search(rf"{each.transactional_id}\s+\d+\s+(\d+)\s+(\w+)", listed)
+        assert found is not None
+        assert (int(found[1]), found[2]) == (each.transaction.producer_id, "CompleteAbort")
+        driver.call("begin", producer=each.transactional_id, transactional=True)
+        driver.call("commit", producer=each.transactional_id)
 
 
 def described_ids(broker: RevivedBroker) -> dict[str, str]:

@@ -17,17 +17,19 @@ from kafkafs.storage.format.messages.metadata import (
     format_metadata_record,
     parse_metadata_record,
 )
+from kafkafs.storage.format.records.columns import Damage
 from kafkafs.storage.io.disk import DirFd
 from kafkafs.storage.log_dirs.engine import Engine
 from kafkafs.storage.log_dirs.selection import Selection
 from kafkafs.storage.log_manager import LogManager
 from kafkafs.storage.metadata.bootstrap import NewRecord, format_bootstrap
-from kafkafs.storage.operations.request import PartitionFailed
+from kafkafs.storage.operations.request import PartitionFailed, ProgressListener
 from kafkafs.storage.operations.revive.releases import RELEASES, features_for, release_for
 from kafkafs.storage.operations.revive.request import (
     Revive,
     RevivedNode,
     RevivedPartition,
+    RevivedTransaction,
     ReviveNote,
 )
 from kafkafs.storage.operations.revive.revive import revive
@@ -42,6 +44,7 @@ def test_metadata_records_are_encoded_as_kafka_encodes_them(corpora: Corpora, co
     log = Engine(str(corpora.path(corpus))).log(METADATA_TOPIC, 0)
     kinds = set()
     for columns in log.view().scan():
+        assert not isinstance(columns, Damage)
         for row in range(len(columns)):
             value = columns.value(row)
             assert value is not None
@@ -202,12 +205,19 @@ def test_a_directory_that_is_not_empty(corpora: Corpora, tmp_path: Path) -> None
     assert (tmp_path / "new" / "letter").read_text() == "mine"
 
 
+class Interrupting(ProgressListener):
+    """Ends the operation before the tenth partition."""
+
+    def partition(self, doing: str, number: int, total: int) -> None:
+        if number == 9:
+            raise KeyboardInterrupt
+
+
 def test_the_same_request_starts_again_and_no_other(corpora: Corpora, tmp_path: Path) -> None:
     source, new = corpora.path("groups43"), tmp_path / "new"
-    rows = revive(Engine(str(source)), Revive(str(new)))
-    for _ in range(3):
-        next(rows)
-    del rows  # which ends it
+    with pytest.raises(KeyboardInterrupt):
+        list(revive(Engine(str(source)), Revive(str(new)), Interrupting()))
+    assert (new / "data" / "aged-0").exists()
     assert not (new / "server.properties").exists()
     with pytest.raises(LogDirError, match="another command left it unfinished"):
         run(source, new=new, node_id=5)
@@ -249,6 +259,25 @@ def test_a_partition_that_is_missing(corpora: Corpora, tmp_path: Path) -> None:
         r for r in rows if isinstance(r, RevivedPartition) and (r.topic, r.partition) == ("main", 1)
     ]
     assert (row.source, row.end_offset) == ("", 0)
+
+
+def test_open_transactions_are_listed_and_aborted(corpora: Corpora, tmp_path: Path) -> None:
+    source = corpora.path("groups43")
+    listed = [row for row in run(source, new=tmp_path / "a", dry_run=True) if is_open(row)]
+    found = [(row.topic, row.partition, row.transactional_id, row.outcome) for row in listed]
+    assert found == [
+        ("__consumer_offsets", 1, "tx-open-amber", "open until its timeout"),
+        ("main", 1, "tx-open-amber", "open until its timeout"),
+    ]
+    rows = run(source, new=tmp_path / "b", abort_open=True)
+    assert [row.outcome for row in rows if is_open(row)] == ["aborted"] * 2
+    assert [row.end_offset for row in partitions(rows, "main")] == [270, 298, 322]
+    again = run(tmp_path / "b" / "data", new=tmp_path / "c", dry_run=True)
+    assert not any(map(is_open, again))
+
+
+def is_open(row: object) -> bool:
+    return isinstance(row, RevivedTransaction)
 
 
 def test_links_share_sealed_segments_only(corpora: Corpora, tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ from .request import Revive, RevivedNode, RevivedPartition, ReviveRow
 from .server_properties import server_properties
 from .sources import SourceCluster, SourceTopic, survey
 from .target import NewNodeDir
+from .transactions import TransactionOutcomes
 
 _META_VERSION = 1
 # The epoch that a controller expects of a broker it does not know yet: with any other one, the
@@ -55,27 +56,29 @@ def revive(
     yield from cluster.notes
     work = _Work(engine, request, cluster, progress)
     if request.dry_run:
-        yield from work.rows(None)
-        yield work.node(target)
+        yield from work.load(None)
+        yield from work.rows(target)
         return
     try:
         data = target.begin(identity)
-        yield from work.rows(data)
+        yield from work.load(data)
         work.write_files(data)
         target.finish(identity, server_properties(cluster, request, target.data_path))
     finally:
         target.release()
-    yield work.node(target)
+    yield from work.rows(target)
 
 
 @dataclass(slots=True)
 class _Found:
-    """A partition of the new node; `loaded`: None if it starts empty."""
+    """A partition of the new node; `loaded`: None if it starts empty. `end_offset`: after the
+    markers of transactions that were aborted."""
 
     topic: SourceTopic
     number: int
     loaded: LoadedPartition | None
     leader_epoch: int
+    end_offset: int
 
     @property
     def key(self) -> TopicPartition:
@@ -87,8 +90,8 @@ class _Found:
         if loaded is None:
             return RevivedPartition(*where, "", 0, 0, 0, 0, self.leader_epoch)
         plan = loaded.plan
-        offsets = (plan.start_offset, plan.end_offset)
         segments = len(plan.segments)
+        offsets = (plan.start_offset, self.end_offset)
         return RevivedPartition(
             *where, loaded.source, segments, loaded.size, *offsets, self.leader_epoch
         )
@@ -103,35 +106,48 @@ class _Work:
         self._engine, self._request = engine, request
         self._cluster, self._progress = cluster, progress
         self._found: list[_Found] = []
+        self._transactions = TransactionOutcomes(engine, cluster, aborts=request.abort_open)
         self._last_producer_id = -1
 
-    def rows(self, data: WritableDirFd | None) -> Iterator[ReviveRow | PartitionFailed]:
-        """Copies all partitions to `data`, None to only look at them, and yields their rows."""
+    def load(self, data: WritableDirFd | None) -> Iterator[PartitionFailed]:
+        """Copies all partitions to `data`, None to only look at them, and yields what is wrong with
+        them."""
         total = sum(len(topic.partitions) for topic in self._cluster.topics)
         for topic in self._cluster.topics:
             for number in topic.partitions:
                 self._progress.partition("copying partitions", len(self._found), total)
                 loaded = self._load(topic, number, data)
-                found = _Found(topic, number, loaded, self._leader_epoch(topic, number, loaded))
-                self._found.append(found)
-                yield found.row()
+                epoch = self._leader_epoch(topic, number, loaded)
+                end = 0 if loaded is None else loaded.plan.end_offset
+                self._found.append(_Found(topic, number, loaded, epoch, end))
                 if loaded is not None:
                     yield from self._looked_at(loaded)
 
     def write_files(self, data: WritableDirFd) -> None:
-        """Writes the files of the log directory itself."""
+        """Writes the files of the log directory itself, and ends transactions."""
         cluster, now_ms = self._cluster, self._engine.clock.now_ms()
         directory_id = random_uuid_text()
         epochs = {found.key: found.leader_epoch for found in self._found}
         records = bootstrap_records(cluster, directory_id, epochs, self._last_producer_id)
         bootstrap = format_bootstrap(list(records), now_ms)
         meta = MetaProperties(_META_VERSION, cluster.cluster_id, cluster.node_id, directory_id)
+        clean = format_clean_shutdown(_UNREGISTERED_EPOCH)
         for name, offsets in self._checkpoints().items():
             data.write_atomically(name, format_offsets(offsets))
         data.write_atomically(names.BOOTSTRAP_FILE, bootstrap)
         data.write_atomically(names.META_PROPERTIES_FILE, format_meta_properties(meta, now_ms))
-        clean = format_clean_shutdown(_UNREGISTERED_EPOCH)
         data.write_atomically(names.CLEAN_SHUTDOWN_FILE, clean)
+        if self._request.abort_open:
+            ends = self._transactions.abort(data.path)
+            for found in self._found:
+                found.end_offset = ends.get(found.key, found.end_offset)
+            data.write_atomically(names.CLEAN_SHUTDOWN_FILE, clean)
+
+    def rows(self, target: NewNodeDir) -> Iterator[ReviveRow]:
+        """Yields a row for each partition and open transaction, and for the node."""
+        yield from (found.row() for found in self._found)
+        yield from self._transactions.rows()
+        yield self.node(target)
 
     def node(self, target: NewNodeDir) -> RevivedNode:
         """Returns the row of the new node."""
@@ -164,8 +180,9 @@ class _Work:
         latest = -1 if old is None else old.leader_epoch
         return max(latest, -1 if loaded is None else loaded.latest_epoch) + 1
 
-    def _looked_at(self, loaded: LoadedPartition) -> Iterator[ReviveRow | PartitionFailed]:
-        """Yields what is wrong with a partition, or open in it."""
+    def _looked_at(self, loaded: LoadedPartition) -> Iterator[PartitionFailed]:
+        """Notes the producers of a partition, and yields what is wrong with it."""
+        self._transactions.add(loaded.key, loaded.plan.producers.open_transactions())
         for state in loaded.plan.producers.states():
             self._last_producer_id = max(self._last_producer_id, state.producer_id)
         for fault in loaded.plan.faults:
