@@ -110,6 +110,11 @@ class LogDirs:
         return newest(log_dir.stored_configs for log_dir in self.dirs).configs.get(topic, {})
 
     @property
+    def has_preferred(self) -> bool:
+        """Whether one of the directories is preferred, so that its replicas are served."""
+        return self._preferred is not None
+
+    @property
     def problems(self) -> list[str]:
         """What is wrong in the directories, and what is known to be wrong between them; one line
         each."""

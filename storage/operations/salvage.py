@@ -89,6 +89,14 @@ def salvage_segment(engine: Engine, unit: SalvageUnit, log: WritableFile) -> Sal
     return SalvagedSegment(batches, position, lost)
 
 
+def lost_batches(engine: Engine, unit: SalvageUnit) -> list[dict[str, Any]]:
+    """Returns what would be lost of a segment, each place as JSON."""
+    source = engine.partition_dir(*unit.key).directory
+    limit = engine.context.limits.max_batch_bytes
+    parts = sound_batches(source, unit.base_offset, unit.next_base, limit)
+    return [_lost_row(unit, part) for part in parts if isinstance(part, Lost)]
+
+
 def is_useless(unit: SalvageUnit, result: SalvagedSegment) -> bool:
     """Whether the copy is empty because all was lost, and another segment follows."""
     return bool(result.lost) and not result.bytes and unit.next_base >= 0

@@ -4,7 +4,7 @@ what the broker that left the corpus said. See test_dead_cluster.py for groups a
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -29,6 +29,7 @@ STILL = {
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "3600000",
     "log.cleaner.enable": "false",
 }
+MISSING = "partition 0 of only-on-2: in none of the directories, and starts empty"
 #: What is to be aborted is aborted at once.
 SOON = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "500"}
 CASES = [
@@ -56,18 +57,19 @@ def start(tmp_path: Path) -> Iterator[Start]:
     with ExitStack() as stack:
 
         def run(
-            source: Path,
+            sources: Sequence[Path],
             release: str,
             directory: Path,
             properties: Mapping[str, str] = STILL,
+            expected: tuple[str, ...] = ("truncated by recovery: ",),
             **options: Any,
         ) -> tuple[RevivedBroker, Driver]:
-            engine = Engine(paths(source))
+            engine = Engine(list(map(str, sources)))
             listener = ("127.0.0.1", free_listener())
             request = Revive(str(directory), listener=listener, kafka_version=release, **options)
             rows = list(revive(engine, request))
             failed = [row.error for row in rows if isinstance(row, PartitionFailed)]
-            assert all(error.startswith("truncated by recovery: ") for error in failed)
+            assert all(error.startswith(expected) for error in failed)
             broker = RevivedBroker(directory, listener[1], VERSIONS[release], properties)
             stack.callback(broker.close)
             broker.start()
@@ -78,17 +80,16 @@ def start(tmp_path: Path) -> Iterator[Start]:
         yield run
 
 
-def paths(source: Path) -> list[str]:
+def paths(source: Path) -> list[Path]:
     """Returns the log directories of a corpus."""
-    is_one = (source / "meta.properties").exists()
-    return [str(source)] if is_one else [str(each) for each in sorted(source.iterdir())]
+    return [source] if (source / "meta.properties").exists() else sorted(source.iterdir())
 
 
 @pytest.mark.parametrize(("corpus", "release"), CASES)
 def test_every_record_at_its_offset(
     corpora: Corpora, start: Start, tmp_path: Path, corpus: str, release: str
 ) -> None:
-    broker, driver = start(corpora.path(corpus), release, tmp_path / "new")
+    broker, driver = start(paths(corpora.path(corpus)), release, tmp_path / "new")
     left = RECOVERED.get(corpus, corpus)
     found, expected = {}, {}
     for (topic, number), offsets in answers.offsets(left).items():
@@ -108,6 +109,21 @@ def test_every_record_at_its_offset(
     ] == []
 
 
+def test_replicas_of_several_brokers(corpora: Corpora, start: Start, tmp_path: Path) -> None:
+    """Broker 1 crashed, and broker 3 was stopped before; broker 2 died long ago."""
+    source = corpora.path("cluster43")
+    broker, driver = start(
+        [source / "1", source / "3"], "4.3", tmp_path / "new", expected=(MISSING,)
+    )
+    for topic, number in answers.partitions_with_records("cluster43"):
+        records = list(answers.records("cluster43", topic, number))
+        assert driver.records(topic, number) == records, topic
+    assert driver.offsets("only-on-2").end == 0
+    broker.stop()
+    said = broker.output.read_text().splitlines()
+    assert [line for line in said if SUSPICIOUS.search(line)] == []
+
+
 @pytest.mark.parametrize(
     ("corpus", "aborts"), [("groups43", True), ("groups43", False), ("kafka43-crash", True)]
 )
@@ -122,7 +138,7 @@ def test_open_transactions(
     ]
     assert planned
     properties = STILL if aborts else SOON
-    broker, driver = start(source, "4.3", tmp_path / "new", properties, abort_open=aborts)
+    broker, driver = start([source], "4.3", tmp_path / "new", properties, abort_open=aborts)
 
     def is_ended() -> bool:
         offsets = [driver.offsets(each.topic, each.partition) for each in planned]

@@ -175,10 +175,7 @@ def test_only_named_topics_and_the_internal_ones(corpora: Corpora, tmp_path: Pat
         "__share_group_state",
         "__transaction_state",
     }
-    with_source = [
-        row.partition for row in rows if getattr(row, "source", "") and row.topic == "main"
-    ]
-    assert with_source == [1]
+    assert [row.partition for row in partitions(rows, "main") if row.sources] == [1]
 
 
 def test_what_is_refused_leaves_nothing(corpora: Corpora, tmp_path: Path) -> None:
@@ -258,7 +255,7 @@ def test_a_partition_that_is_missing(corpora: Corpora, tmp_path: Path) -> None:
     [row] = [
         r for r in rows if isinstance(r, RevivedPartition) and (r.topic, r.partition) == ("main", 1)
     ]
-    assert (row.source, row.end_offset) == ("", 0)
+    assert (row.sources, row.end_offset) == ((), 0)
 
 
 def test_open_transactions_are_listed_and_aborted(corpora: Corpora, tmp_path: Path) -> None:

@@ -190,7 +190,7 @@ class _Rows:
                 str(row.start_offset),
                 str(row.end_offset),
                 output.size_text(row.size, self._human),
-                output.shown(row.source) or "-",
+                output.shown(",".join(row.sources)) or "-",
             )
 
     def _node_lines(self, dry_run: bool) -> Iterator[str]:

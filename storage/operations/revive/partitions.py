@@ -1,11 +1,21 @@
-"""Copies a partition into the new log directory, and loads it there as a broker would."""
+"""Brings a partition into the new log directory, and loads it there as a broker would.
+
+A partition that exists once is copied file by file. Of several replicas, and of damaged logs that
+are salvaged, the intact batches are written to new logs.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
 
-from ...format.files.checkpoints import PartitionMetadata, format_partition_metadata
+from ...errors import printable
+from ...format.files.checkpoints import (
+    PartitionMetadata,
+    format_leader_epochs,
+    format_partition_metadata,
+)
 from ...format.files.names import (
     LEADER_EPOCH_FILE,
     PARTITION_METADATA_FILE,
@@ -17,24 +27,33 @@ from ...format.files.names import (
 )
 from ...io.disk import DirectoryEntry, DirFd
 from ...io.durable import WritableDirFd
+from ...log.check.replicas import Replica
 from ...log.load.log_loader import LogLoader, RecoveryPlan
 from ...log_dirs.engine import Engine
 from ...log_dirs.log_dir import PartitionDir
+from ..merge import merge_logs
+from ..new_log_dir import new_log
+from ..salvage import is_useless, lost_batches, salvage_segment, segments_to_salvage
 
 # Producers are never too old: the greatest of their ids counts.
 _NO_EXPIRATION: Final = 1 << 62
 # Of segments, what a broker serves or completes; leftovers of deletions and cleanings stay behind.
 _KEPT_STATES: Final = (FileState.LIVE, FileState.SWAP)
+_CLEANUP: Final = "compact"
+
+Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedPartition:
-    """A partition and how it is loaded. `source`: the path of the directory that it is from."""
+    """A partition and how it is loaded. `sources`: the paths of the directories that it is from;
+    `wrong`: what is lost or left out, a line each."""
 
     topic: str
     partition: int
-    source: str
+    sources: tuple[str, ...]
     plan: RecoveryPlan
+    wrong: Sequence[str] = field(default=())
 
     @property
     def key(self) -> TopicPartition:
@@ -54,66 +73,179 @@ class LoadedPartition:
         return max(self.plan.latest_epoch, self.plan.epochs.latest)
 
 
-def load_partition(
-    engine: Engine, found: PartitionDir, directory: DirFd | None = None
-) -> LoadedPartition:
-    """Plans the load of a partition, by default where it is. Only reads."""
-    key = (found.topic, found.partition)
-    log_dir = found.log_dir
-    plan = LogLoader(
-        found.directory if directory is None else directory,
-        log_dir.recovery_points.get(key, 0),
-        log_dir.log_start_offsets.get(key, 0),
-        log_dir.is_clean,
-        engine.topic_config(found.topic).config,
-        engine.clock.now_ms(),
-        engine.context.limits,
-        _NO_EXPIRATION,
-    ).plan()
-    return LoadedPartition(*key, found.path, plan)
+class PartitionMaker:
+    """Brings partitions into the log directory `data`; None for a dry run, which only looks at
+    them. `link`: sealed segments that were closed cleanly become hard links. `salvage`: of logs,
+    the intact batches are taken."""
+
+    def __init__(
+        self, engine: Engine, data: WritableDirFd | None, *, link: bool, salvage: bool
+    ) -> None:
+        self._engine, self._data = engine, data
+        self._link, self._salvage = link, salvage
+
+    def make(self, copies: Sequence[PartitionDir], topic_id: str) -> LoadedPartition:
+        """Makes a partition of its copies in the sources, the one to serve first."""
+        found = copies[0]
+        target = None
+        if self._data is not None:
+            target = self._data.make(partition_dir(found.topic, found.partition))
+            metadata = format_partition_metadata(PartitionMetadata(0, topic_id))
+            target.write_atomically(PARTITION_METADATA_FILE, metadata)
+        if len(copies) > 1:
+            return self._merged(copies, target)
+        if self._salvage:
+            return self._salvaged(found, target)
+        if target is not None:
+            self._copy(found, target)
+        return self._loaded(copies, target, is_rewritten=False)
+
+    def _loaded(
+        self,
+        copies: Sequence[PartitionDir],
+        target: WritableDirFd | None,
+        *,
+        is_rewritten: bool,
+        wrong: Sequence[str] = (),
+    ) -> LoadedPartition:
+        """Loads what is in `target`, or what a dry run finds in the copy to serve."""
+        engine, found = self._engine, copies[0]
+        key = (found.topic, found.partition)
+        starts = [copy.log_dir.log_start_offsets.get(key, 0) for copy in copies]
+        must_scan = is_rewritten and target is not None
+        plan = LogLoader(
+            found.directory if target is None else target,
+            0 if must_scan else found.log_dir.recovery_points.get(key, 0),
+            min(starts),
+            found.log_dir.is_clean and not must_scan,
+            engine.topic_config(found.topic).config,
+            engine.clock.now_ms(),
+            engine.context.limits,
+            _NO_EXPIRATION,
+        ).plan()
+        if target is not None:
+            plan.apply(target)
+        faults = () if is_rewritten else plan.faults
+        lines = [*wrong, *(f"truncated by recovery: {fault}" for fault in faults)]
+        return LoadedPartition(*key, tuple(copy.path for copy in copies), plan, lines)
+
+    # -- as it is ----------------------------------------------------------------------------------
+
+    def _copy(self, found: PartitionDir, target: WritableDirFd) -> None:
+        source = WritableDirFd(found.log_dir.path).child(found.name)
+        kept = [entry for entry in source.list() if entry.is_file and _is_kept(entry)]
+        sealed = _sealed(kept) if self._link and found.log_dir.is_clean else frozenset()
+        for entry in kept:
+            if entry.name in sealed:
+                target.link(entry.name, source, entry.name)
+            else:
+                _copy_file(source, entry.name, target)
+        target.sync()
+
+    # -- its intact batches ------------------------------------------------------------------------
+
+    def _salvaged(self, found: PartitionDir, target: WritableDirFd | None) -> LoadedPartition:
+        rows: list[Row] = []
+        for unit in segments_to_salvage(self._engine, (found.topic, found.partition)):
+            if target is None:
+                rows += lost_batches(self._engine, unit)
+                continue
+            with new_log(target, unit.base_offset, unit.mtime_ns) as log:
+                result = salvage_segment(self._engine, unit, log)
+            if is_useless(unit, result):
+                target.remove(_log_name(unit.base_offset))
+            rows += result.lost
+        wrong = [f"lost: {line}" for line in map(_lost_line, rows)]
+        return self._loaded([found], target, is_rewritten=True, wrong=wrong)
+
+    def _merged(
+        self, copies: Sequence[PartitionDir], target: WritableDirFd | None
+    ) -> LoadedPartition:
+        """Merges the copies one after another; all but the last result are temporary."""
+        found = copies[0]
+        limit = self._engine.context.limits.max_batch_bytes
+        config = self._engine.topic_config(found.topic).config
+        merged, name = Replica(found.directory, limit), found.path
+        wrong: list[str] = []
+        for number, copy in enumerate(copies[1:], 1):
+            is_last = number == len(copies) - 1
+            place = target if is_last else self._temporary(number)
+            replicas = (merged, Replica(copy.directory, limit))
+            names = (printable(name), printable(copy.path))
+            _, rows = merge_logs(
+                (found.topic, found.partition),
+                replicas,
+                _CLEANUP in config.cleanup_policy,
+                place,
+                names,
+            )
+            wrong += (str(row["what"]) for row in rows)
+            if place is not None and not is_last:
+                latest = max((replica.epochs() for replica in replicas), key=lambda e: e.latest)
+                place.write_atomically(LEADER_EPOCH_FILE, format_leader_epochs(latest.entries))
+                merged, name = Replica(place, limit), "the others"
+        self._remove_temporary(len(copies))
+        return self._loaded(copies, target, is_rewritten=True, wrong=wrong)
+
+    def _temporary(self, number: int) -> WritableDirFd | None:
+        return None if self._data is None else self._data.make(_temporary_name(number))
+
+    def _remove_temporary(self, count: int) -> None:
+        if self._data is not None:
+            for number in range(1, count - 1):
+                self._data.remove_directory(_temporary_name(number))
 
 
-def copy_partition(
-    engine: Engine, found: PartitionDir, topic_id: str, data: WritableDirFd, *, link: bool
-) -> LoadedPartition:
-    """Copies a partition into the log directory `data`, and loads it there. With `link`, sealed
-    segments that were closed cleanly become hard links."""
-    target = data.make(partition_dir(found.topic, found.partition))
-    source = WritableDirFd(found.log_dir.path).child(found.name)
-    kept = [entry for entry in source.list() if entry.is_file and _is_kept(entry)]
-    sealed = _sealed(kept) if link and found.log_dir.is_clean else frozenset()
-    for entry in kept:
-        if entry.name in sealed:
-            target.link(entry.name, source, entry.name)
-        else:
-            _copy(source, entry.name, target)
-    metadata = format_partition_metadata(PartitionMetadata(0, topic_id))
-    target.write_atomically(PARTITION_METADATA_FILE, metadata)
-    target.sync()
-    loaded = load_partition(engine, found, target)
-    loaded.plan.apply(target)
-    return loaded
+def _temporary_name(number: int) -> str:
+    return f"merged.{number}"  # no name of a partition's directory
+
+
+def _log_name(base_offset: int) -> str:
+    return f"{base_offset:020}{FileKind.LOG}"
+
+
+def _lost_line(row: Row) -> str:
+    place = f"{printable(row['file'])}: position {row['position']}: {row['what']}"
+    end = row["nextOffset"]
+    offsets = (
+        f"from {row['firstOffset']} on" if end is None else f"{row['firstOffset']} to {end - 1}"
+    )
+    return f"offsets {offsets} ({row['bytes']} bytes): {place}"
 
 
 def _is_kept(entry: DirectoryEntry) -> bool:
-    """Whether a file is copied: those of segments, and Kafka's other files, but no file that is
-    being deleted or replaced."""
+    """Whether a file is copied: those of segments, and the leader epochs, but no file that is being
+    deleted or replaced."""
     parsed = parse_segment_file(entry.name)
     if parsed is None:
-        return entry.name in (LEADER_EPOCH_FILE,)
+        return entry.name == LEADER_EPOCH_FILE
     return parsed.state in _KEPT_STATES
 
 
-def _sealed(kept: list[DirectoryEntry]) -> frozenset[str]:
+def _sealed(kept: Sequence[DirectoryEntry]) -> frozenset[str]:
     """Returns the names of the logs that are never written to again: all but the last."""
     logs = sorted(entry.name for entry in kept if entry.name.endswith(FileKind.LOG))
     return frozenset(logs[:-1])
 
 
-def _copy(source: DirFd, name: str, target: WritableDirFd) -> None:
+def _copy_file(source: DirFd, name: str, target: WritableDirFd) -> None:
     file = source.open(name)
     status = file.stat()
     copied = target.create(name)
     copied.copy_from(file, status.st_size)
     copied.set_mtime_ns(status.st_mtime_ns)
     copied.sync()
+
+
+def selected_copies(engine: Engine, found: PartitionDir) -> list[PartitionDir]:
+    """Returns the replicas that are merged, the one to serve, `found`, first. Without those that
+    belong to another topic of the same name, or are not preferred."""
+    return [found, *_others(engine, found)]
+
+
+def _others(engine: Engine, found: PartitionDir) -> Iterator[PartitionDir]:
+    if engine.log_dirs.has_preferred:
+        return
+    for copy in engine.copies_of(found.topic, found.partition):
+        if copy != found:
+            yield copy

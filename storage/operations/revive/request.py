@@ -72,13 +72,13 @@ class Revive:
 
 @dataclass(frozen=True, slots=True)
 class RevivedPartition:
-    """A partition of the new node: offsets [`start_offset`, `end_offset`), and the directory that
-    it is from, "" if none of the sources has it."""
+    """A partition of the new node: offsets [`start_offset`, `end_offset`), and the directories that
+    it is from, () if none of the sources has it."""
 
     topic: str
     partition: int
     topic_id: str
-    source: str
+    sources: tuple[str, ...]
     segments: int
     size: int
     start_offset: int
@@ -90,7 +90,7 @@ class RevivedPartition:
             "topic": self.topic,
             "partition": self.partition,
             "topicId": self.topic_id,
-            "source": self.source or None,
+            "sources": list(self.sources),
             "segments": self.segments,
             "bytes": self.size,
             "startOffset": self.start_offset,

@@ -24,7 +24,7 @@ from ...io.durable import WritableDirFd
 from ...log_dirs.engine import Engine
 from ...metadata.bootstrap import format_bootstrap
 from ..request import SILENT, PartitionFailed, ProgressListener
-from .partitions import LoadedPartition, copy_partition, load_partition
+from .partitions import LoadedPartition, PartitionMaker, selected_copies
 from .records import bootstrap_records
 from .request import Revive, RevivedNode, RevivedPartition, ReviveRow
 from .server_properties import server_properties
@@ -88,12 +88,12 @@ class _Found:
         where = (self.topic.name, self.number, self.topic.topic_id)
         loaded = self.loaded
         if loaded is None:
-            return RevivedPartition(*where, "", 0, 0, 0, 0, self.leader_epoch)
+            return RevivedPartition(*where, (), 0, 0, 0, 0, self.leader_epoch)
         plan = loaded.plan
         segments = len(plan.segments)
         offsets = (plan.start_offset, self.end_offset)
         return RevivedPartition(
-            *where, loaded.source, segments, loaded.size, *offsets, self.leader_epoch
+            *where, loaded.sources, segments, loaded.size, *offsets, self.leader_epoch
         )
 
 
@@ -113,10 +113,12 @@ class _Work:
         """Copies all partitions to `data`, None to only look at them, and yields what is wrong with
         them."""
         total = sum(len(topic.partitions) for topic in self._cluster.topics)
+        link, salvage = self._request.link, self._request.salvage
+        maker = PartitionMaker(self._engine, data, link=link, salvage=salvage)
         for topic in self._cluster.topics:
             for number in topic.partitions:
                 self._progress.partition("copying partitions", len(self._found), total)
-                loaded = self._load(topic, number, data)
+                loaded = self._load(topic, number, maker)
                 epoch = self._leader_epoch(topic, number, loaded)
                 end = 0 if loaded is None else loaded.plan.end_offset
                 self._found.append(_Found(topic, number, loaded, epoch, end))
@@ -164,14 +166,12 @@ class _Work:
         )
 
     def _load(
-        self, topic: SourceTopic, number: int, data: WritableDirFd | None
+        self, topic: SourceTopic, number: int, maker: PartitionMaker
     ) -> LoadedPartition | None:
         found = topic.partitions[number]
         if found is None:
             return None
-        if data is None:
-            return load_partition(self._engine, found)
-        return copy_partition(self._engine, found, topic.topic_id, data, link=self._request.link)
+        return maker.make(selected_copies(self._engine, found), topic.topic_id)
 
     def _leader_epoch(self, topic: SourceTopic, number: int, loaded: LoadedPartition | None) -> int:
         """Returns an epoch above all that the partition had."""
@@ -185,9 +185,9 @@ class _Work:
         self._transactions.add(loaded.key, loaded.plan.producers.open_transactions())
         for state in loaded.plan.producers.states():
             self._last_producer_id = max(self._last_producer_id, state.producer_id)
-        for fault in loaded.plan.faults:
-            where = f"{loaded.topic}-{loaded.partition}"
-            yield PartitionFailed(f"truncated by recovery: {fault}", "StorageError", where)
+        where = f"{loaded.topic}-{loaded.partition}"
+        for line in loaded.wrong:
+            yield PartitionFailed(line, "StorageError", where)
 
     def _checkpoints(self) -> Mapping[str, Mapping[TopicPartition, int]]:
         """Returns the offset checkpoints by name of the file."""
@@ -197,8 +197,9 @@ class _Work:
         cleaned: dict[TopicPartition, int] = {}
         for found in self._found:
             source = found.topic.partitions[found.number]
-            offsets = source.log_dir.cleaner_offsets if source is not None else {}
-            if found.key in offsets and found.key in ends:
+            is_one = found.loaded is not None and len(found.loaded.sources) == 1
+            offsets = source.log_dir.cleaner_offsets if source is not None and is_one else {}
+            if found.key in offsets:
                 cleaned[found.key] = min(offsets[found.key], ends[found.key])
         return {
             names.RECOVERY_POINT_FILE: ends,
