@@ -3,6 +3,7 @@ what the broker that left the corpus said. See test_dead_cluster.py for groups a
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -61,10 +62,11 @@ def start(tmp_path: Path) -> Iterator[Start]:
             release: str,
             directory: Path,
             properties: Mapping[str, str] = STILL,
+            at_ms: int | None = None,
             expected: tuple[str, ...] = ("truncated by recovery: ",),
             **options: Any,
         ) -> tuple[RevivedBroker, Driver]:
-            engine = Engine(list(map(str, sources)))
+            engine = Engine(list(map(str, sources)), at_ms=at_ms)
             listener = ("127.0.0.1", free_listener())
             request = Revive(str(directory), listener=listener, kafka_version=release, **options)
             rows = list(revive(engine, request))
@@ -156,6 +158,32 @@ def test_open_transactions(
         assert (int(found[1]), found[2]) == (each.transaction.producer_id, "CompleteAbort")
         driver.call("begin", producer=each.transactional_id, transactional=True)
         driver.call("commit", producer=each.transactional_id)
+
+
+def test_until_a_time(corpora: Corpora, start: Start, tmp_path: Path) -> None:
+    """A broker takes the logs as they were cut, and the groups have their offsets of that time."""
+    rows = [
+        json.loads(line)
+        for line in (answers.directory("groups43") / "groups-at.jsonl").read_text().splitlines()
+    ]
+    at_ms = sorted({row["at"] for row in rows})[1]
+    source = corpora.path("groups43")
+    # Topics that were deleted later start empty.
+    deleted = ("partition 0 of reborn: ", "partitions 0 to 1 of doomed: ")
+    broker, _ = start([source], "4.3", tmp_path / "new", at_ms=at_ms, expected=deleted)
+    expected = {
+        (row["group"], row["topic"], str(row["partition"]), str(row["offset"]))
+        for row in rows
+        if row["at"] == at_ms and row["type"] != "Share" and row["topic"] is not None
+    }
+    tool = "consumer.group.ConsumerGroupCommand"
+    told = broker.ask(tool, "--describe", "--all-groups").decode()
+    found = set(re.findall(r"^(.+?) +(\S+) +(\d+) +(\d+) +[\d-]+ ", told, re.MULTILINE))
+    differing = {row[:3] for row in found ^ expected}
+    assert differing <= {("billing-beyond", "main", "0")}
+    broker.stop()
+    said = broker.output.read_text().splitlines()
+    assert [line for line in said if SUSPICIOUS.search(line)] == []
 
 
 def described_ids(broker: RevivedBroker) -> dict[str, str]:

@@ -3,6 +3,7 @@ with a broker are in tests/broker/test_revive.py."""
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -17,12 +18,16 @@ from kafkafs.storage.format.messages.metadata import (
     format_metadata_record,
     parse_metadata_record,
 )
+from kafkafs.storage.format.primitives import uuid_text
 from kafkafs.storage.format.records.columns import Damage
+from kafkafs.storage.format.records.record_columns import SimpleRecord
 from kafkafs.storage.io.disk import DirFd
+from kafkafs.storage.log.read.as_of import first_later
 from kafkafs.storage.log_dirs.engine import Engine
 from kafkafs.storage.log_dirs.selection import Selection
 from kafkafs.storage.log_manager import LogManager
 from kafkafs.storage.metadata.bootstrap import NewRecord, format_bootstrap
+from kafkafs.storage.operations.groups import GroupOffset, ListGroups, OffsetProblem, list_groups
 from kafkafs.storage.operations.request import PartitionFailed, ProgressListener
 from kafkafs.storage.operations.revive.releases import RELEASES, features_for, release_for
 from kafkafs.storage.operations.revive.request import (
@@ -34,7 +39,11 @@ from kafkafs.storage.operations.revive.request import (
 )
 from kafkafs.storage.operations.revive.revive import revive
 from kafkafs.storage.operations.revive.topic_configs import configs_for
+from tests import answers
+from tests.building import BatchFields, build_batch
 from tests.conftest import Corpora, differences, fingerprint
+from tests.logs import write_log_dir, write_partition
+from tests.reading import read
 
 Corpus = Callable[[str], Path]
 
@@ -298,3 +307,136 @@ def test_holes_stay_holes(corpora: Corpora, tmp_path: Path) -> None:
     sizes = [path.stat().st_blocks * 512 for path in (tmp_path / "new").rglob("*index")]
     assert sum(sizes) < 1 << 20
     assert DirFd(str(tmp_path / "new" / "data")).stat(".kafka_cleanshutdown").st_size
+
+
+# -- as of a time ----------------------------------------------------------------------------------
+
+
+def at_moments() -> dict[int, dict[tuple[str, str, int], int]]:
+    """Returns the offsets of groups at some moments, in ms since 1970, as Kafka said."""
+    found: dict[int, dict[tuple[str, str, int], int]] = {}
+    path = answers.directory("groups43") / "groups-at.jsonl"
+    for line in path.read_text(encoding="utf-8").splitlines():
+        row = json.loads(line)
+        if row["type"] != "Share" and row["topic"] is not None:
+            key = (row["group"], row["topic"], row["partition"])
+            found.setdefault(row["at"], {})[key] = row["offset"]
+    return found
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_a_consistent_cut(corpora: Corpora, tmp_path: Path, number: int) -> None:
+    """Groups have the offsets of that time, nothing is later, no group is ahead of its log, and no
+    transaction is open but those that were ongoing."""
+    at_ms, expected = sorted(at_moments().items())[number]
+    engine = Engine(str(corpora.path("groups43")), at_ms=at_ms)
+    rows = list(revive(engine, Revive(str(tmp_path / "new"))))
+    new = Engine(str(tmp_path / "new" / "data"))
+    found = {}
+    for row in list_groups(new, ListGroups()):
+        assert isinstance(row, GroupOffset)
+        if row.offset is not None and row.group.type != "Share":
+            found[row.group.name, str(row.topic), int(str(row.partition))] = row.offset
+            assert row.problem is not OffsetProblem.BEYOND_LOG_END
+    there = {key: offset for key, offset in expected.items() if key[1] in new.topics()}
+    changed = [key for key in there if found[key] != there[key]]
+    notes = [row.note for row in rows if isinstance(row, ReviveNote)]
+    assert [note.split(": offset ")[0] for note in notes] == [
+        f"group {group}: {topic}-{partition}" for group, topic, partition in changed
+    ]
+    for topic, numbers in new.topics().items():
+        for partition in numbers:
+            assert first_later(new.log(topic, partition).view(), at_ms) is None
+    left = [row for row in rows if isinstance(row, RevivedTransaction) and row.outcome != "aborted"]
+    assert {row.outcome for row in left} <= {"open until its timeout"}
+
+
+def test_a_batch_is_cut_as_a_whole(tmp_path: Path) -> None:
+    """Also in the middle of a log whose earlier segments stay links."""
+    batches = [
+        build_batch([SimpleRecord(time), SimpleRecord(time + 50)], BatchFields(base_offset=base))
+        for base, time in ((0, 100), (2, 200), (4, 300), (6, 100))
+    ]
+    write_log_dir(tmp_path / "data", {})
+    write_partition(tmp_path / "data" / "t-0", batches, topic_id=b"\x01" * 16)
+    before = fingerprint(tmp_path / "data")
+    for at_ms, end in ((99, 0), (149, 0), (150, 2), (349, 4), (350, 8), (5000, 8)):
+        engine = Engine(str(tmp_path / "data"), at_ms=at_ms)
+        new = tmp_path / f"new-{at_ms}"
+        rows = list(revive(engine, Revive(str(new))))
+        [row] = partitions(rows, "t")
+        assert (row.start_offset, row.end_offset) == (0, end)
+        assert len(read(Engine(str(new / "data")).log("t", 0).view())) == end
+    assert differences(before, fingerprint(tmp_path / "data")) == []
+
+
+# -- several copies, and damaged ones --------------------------------------------------------------
+
+
+def test_sources_that_contradict_each_other(corpora: Corpora, tmp_path: Path) -> None:
+    cluster = corpora.path("cluster43")
+    with pytest.raises(LogDirError, match=r"cluster43/2/reborn-0: has topic id .*cluster43/1"):
+        run(cluster / "1", cluster / "2", cluster / "3", new=tmp_path / "new")
+    with pytest.raises(LogDirError, match="has cluster id"):
+        run(cluster / "1", corpora.path("kafka39"), new=tmp_path / "new")
+    assert list(tmp_path.iterdir()) == []
+    preferred = {"kafkafs.prefer.dir": str(cluster / "3")}
+    engine = Engine([str(cluster / str(node)) for node in (1, 2, 3)], preferred)
+    rows = list(revive(engine, Revive(str(tmp_path / "new"))))
+    [row] = partitions(rows, "reborn")
+    assert row.sources == (str(cluster / "3" / "reborn-0"),)
+
+
+def test_replicas_that_diverge_are_merged_and_reported(corpora: Corpora, tmp_path: Path) -> None:
+    cluster = corpora.path("cluster43")
+    rows = run(cluster / "2", cluster / "3", new=tmp_path / "new", selection=Selection.of("split"))
+    [row] = partitions(rows, "split")
+    assert row.sources == (str(cluster / "3" / "split-0"), str(cluster / "2" / "split-0"))
+    [failed] = [each.error for each in rows if getattr(each, "where", "") == "split-0"]
+    assert f"{cluster}/2/split-0 diverges from {cluster}/3/split-0 at offset 100" in failed
+    records = read(Engine(str(tmp_path / "new" / "data")).log("split", 0).view())
+    expected = list(answers.records("cluster43", "split", 0))
+    assert [(each.offset, each.value) for each in records] == [
+        (each.offset, each.value) for each in expected
+    ]
+
+
+def test_three_replicas_with_damage(tmp_path: Path) -> None:
+    """Each has lost another batch; what all have lost is reported."""
+    batches = [
+        build_batch([SimpleRecord(base, None, bytes([base]))], BatchFields(base_offset=base))
+        for base in range(6)
+    ]
+    for node, lost in ((1, {1, 4}), (2, {2, 4}), (3, {3, 4})):
+        log_dir = tmp_path / str(node)
+        directory_id = uuid_text(bytes([node]) * 16)
+        write_log_dir(log_dir, {}, node_id=node, cluster_id="c", directory_id=directory_id)
+        damaged = [
+            bytes(batch[:-1]) + b"\xff" if base in lost else batch
+            for base, batch in enumerate(batches)
+        ]
+        write_partition(log_dir / "t-0", damaged, topic_id=b"\x01" * 16)
+    rows = run(*(tmp_path / str(node) for node in (1, 2, 3)), new=tmp_path / "new")
+    [row] = partitions(rows, "t")
+    assert len(row.sources) == 3
+    found = read(Engine(str(tmp_path / "new" / "data")).log("t", 0).view())
+    assert [record.offset for record in found] == [0, 1, 2, 3, 5]
+    assert [each.error for each in rows if isinstance(each, PartitionFailed)][-1] == (
+        "offsets 4 to 4 are lost in both"
+    )
+    assert sorted(path.name for path in (tmp_path / "new" / "data").iterdir() if path.is_dir()) == [
+        "t-0"
+    ]
+
+
+def test_damaged_logs_are_salvaged(corpora: Corpora, tmp_path: Path) -> None:
+    """Without that, a log ends at the first damage."""
+    source = corpora.path("kafka43-torn")
+    cut = run(source, new=tmp_path / "cut")
+    salvaged = run(source, new=tmp_path / "salvaged", salvage=True)
+    ends = [[row.end_offset for row in partitions(rows, "crash-txn")] for rows in (cut, salvaged)]
+    assert ends == [[2873], [3033]]
+    lost = [row.error for row in salvaged if getattr(row, "where", "") == "crash-txn-0"]
+    assert [error.split(":")[0:2] for error in lost] == [
+        ["lost", " offsets 2873 to 2880 (276 bytes)"]
+    ]

@@ -27,10 +27,19 @@ from ...format.files.names import (
 )
 from ...io.disk import DirectoryEntry, DirFd
 from ...io.durable import WritableDirFd
+from ...log.check.partition_listing import INDEXES
 from ...log.check.replicas import Replica
+from ...log.load.last_producers import producers_of
 from ...log.load.log_loader import LogLoader, RecoveryPlan
+from ...log.read.log import Log
+from ...log.read.lookup import extent_from
+from ...log.read.view import View
+from ...log.state.producers import ProducerStateManager
 from ...log_dirs.engine import Engine
 from ...log_dirs.log_dir import PartitionDir
+from ...segment.extent import Fault
+from ...segment.segment import Segment
+from ...segment.walk import walk_headers
 from ..merge import merge_logs
 from ..new_log_dir import new_log
 from ..salvage import is_useless, lost_batches, salvage_segment, segments_to_salvage
@@ -47,12 +56,16 @@ Row = Mapping[str, Any]
 @dataclass(frozen=True, slots=True)
 class LoadedPartition:
     """A partition and how it is loaded. `sources`: the paths of the directories that it is from;
-    `wrong`: what is lost or left out, a line each."""
+    `start_offset`, `end_offset`, `producers`: of the plan, or as of an earlier time; `wrong`: what
+    is lost or left out, a line each."""
 
     topic: str
     partition: int
     sources: tuple[str, ...]
     plan: RecoveryPlan
+    start_offset: int
+    end_offset: int
+    producers: ProducerStateManager
     wrong: Sequence[str] = field(default=())
 
     @property
@@ -111,13 +124,43 @@ class PartitionMaker:
         """Loads what is in `target`, or what a dry run finds in the copy to serve."""
         engine, found = self._engine, copies[0]
         key = (found.topic, found.partition)
-        starts = [copy.log_dir.log_start_offsets.get(key, 0) for copy in copies]
-        must_scan = is_rewritten and target is not None
+        start = min(copy.log_dir.log_start_offsets.get(key, 0) for copy in copies)
+        is_clean = found.log_dir.is_clean
+        recovery_point = found.log_dir.recovery_points.get(key, 0)
+        if is_rewritten and target is not None:
+            is_clean, recovery_point = False, 0
+        plan = self._plan(found, target, start, recovery_point, is_clean=is_clean)
+        faults = () if is_rewritten else plan.faults
+        lines = [*wrong, *(f"truncated by recovery: {fault}" for fault in faults)]
+        sources = tuple(copy.path for copy in copies)
+        at_ms = engine.at_ms
+        if at_ms is not None and target is None:
+            view = engine.log(*key).view()
+            producers = producers_of(view, at_ms, _NO_EXPIRATION)
+            offsets = (view.start_offset, view.end_offset)
+            return LoadedPartition(*key, sources, plan, *offsets, producers, lines)
+        if at_ms is not None and target is not None:
+            last_base, end = self._cut(key, target, start, at_ms)
+            plan = self._plan(found, target, min(start, end), last_base, is_clean=False)
+        offsets = (plan.start_offset, plan.end_offset)
+        return LoadedPartition(*key, sources, plan, *offsets, plan.producers, lines)
+
+    def _plan(
+        self,
+        found: PartitionDir,
+        target: WritableDirFd | None,
+        start: int,
+        recovery_point: int,
+        *,
+        is_clean: bool,
+    ) -> RecoveryPlan:
+        """Plans a load, and applies it if there is a target."""
+        engine = self._engine
         plan = LogLoader(
             found.directory if target is None else target,
-            0 if must_scan else found.log_dir.recovery_points.get(key, 0),
-            min(starts),
-            found.log_dir.is_clean and not must_scan,
+            recovery_point,
+            start,
+            is_clean,
             engine.topic_config(found.topic).config,
             engine.clock.now_ms(),
             engine.context.limits,
@@ -125,9 +168,37 @@ class PartitionMaker:
         ).plan()
         if target is not None:
             plan.apply(target)
-        faults = () if is_rewritten else plan.faults
-        lines = [*wrong, *(f"truncated by recovery: {fault}" for fault in faults)]
-        return LoadedPartition(*key, tuple(copy.path for copy in copies), plan, lines)
+        return plan
+
+    def _cut(
+        self, key: TopicPartition, target: WritableDirFd, start: int, at_ms: int
+    ) -> tuple[int, int]:
+        """Removes all batches with a record that is later than `at_ms`, and those after them; a
+        batch is appended as a whole. Returns the base offset of the last segment and the end."""
+        context = self._engine.context
+        try:
+            view = Log(target, *key, lambda: start, context, at_ms).view()
+            if view.ended_at_ms is None:
+                return (view.segments[-1].base_offset if view.segments else 0), view.end_offset
+            last = view.segments[-1]
+            size, end = _whole_batches(last, view)
+        finally:
+            context.files.drop(target)
+        for entry in target.list():
+            parsed = parse_segment_file(entry.name)
+            if parsed is None:
+                continue
+            is_later = parsed.base_offset > last.base_offset
+            if parsed.kind is FileKind.SNAPSHOT:
+                is_later = parsed.base_offset > end
+            is_index = parsed.kind in INDEXES and parsed.base_offset == last.base_offset
+            if is_later or is_index:
+                target.remove(entry.name)
+        # A new file: the old one may be a link.
+        name = _log_name(last.base_offset)
+        with new_log(target, last.base_offset, last.mtime_ns) as log:
+            log.copy_from(target.open(name), size)
+        return last.base_offset, end
 
     # -- as it is ----------------------------------------------------------------------------------
 
@@ -194,6 +265,22 @@ class PartitionMaker:
         if self._data is not None:
             for number in range(1, count - 1):
                 self._data.remove_directory(_temporary_name(number))
+
+
+def _whole_batches(segment: Segment, view: View) -> tuple[int, int]:
+    """Returns the size and the end offset of a view's last segment without the batch that is split
+    by the end of the view, if one is."""
+    if segment.end is None or not segment.end.is_split:
+        return segment.size, view.end_offset
+    size, end = 0, segment.base_offset
+    for table in walk_headers(extent_from(segment, 0, view.context.limits.max_batch_bytes)):
+        if isinstance(table, Fault):
+            continue
+        for header in table:
+            if header.last_offset >= view.end_offset:
+                return size, end
+            size, end = header.next_position, header.last_offset + 1
+    return size, end
 
 
 def _temporary_name(number: int) -> str:

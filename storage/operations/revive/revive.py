@@ -22,11 +22,13 @@ from ...format.files.names import TopicPartition
 from ...format.primitives import random_uuid_text
 from ...io.durable import WritableDirFd
 from ...log_dirs.engine import Engine
+from ...log_dirs.replicas import PREFERRED_DIR
 from ...metadata.bootstrap import format_bootstrap
 from ..request import SILENT, PartitionFailed, ProgressListener
+from .group_offsets import take_back_offsets
 from .partitions import LoadedPartition, PartitionMaker, selected_copies
 from .records import bootstrap_records
-from .request import Revive, RevivedNode, RevivedPartition, ReviveRow
+from .request import Revive, RevivedNode, RevivedPartition, ReviveNote, ReviveRow
 from .server_properties import server_properties
 from .sources import SourceCluster, SourceTopic, survey
 from .target import NewNodeDir
@@ -91,7 +93,7 @@ class _Found:
             return RevivedPartition(*where, (), 0, 0, 0, 0, self.leader_epoch)
         plan = loaded.plan
         segments = len(plan.segments)
-        offsets = (plan.start_offset, self.end_offset)
+        offsets = (loaded.start_offset, self.end_offset)
         return RevivedPartition(
             *where, loaded.sources, segments, loaded.size, *offsets, self.leader_epoch
         )
@@ -106,6 +108,7 @@ class _Work:
         self._engine, self._request = engine, request
         self._cluster, self._progress = cluster, progress
         self._found: list[_Found] = []
+        self._notes: list[ReviveNote] = []
         self._transactions = TransactionOutcomes(engine, cluster, aborts=request.abort_open)
         self._last_producer_id = -1
 
@@ -120,7 +123,7 @@ class _Work:
                 self._progress.partition("copying partitions", len(self._found), total)
                 loaded = self._load(topic, number, maker)
                 epoch = self._leader_epoch(topic, number, loaded)
-                end = 0 if loaded is None else loaded.plan.end_offset
+                end = 0 if loaded is None else loaded.end_offset
                 self._found.append(_Found(topic, number, loaded, epoch, end))
                 if loaded is not None:
                     yield from self._looked_at(loaded)
@@ -139,14 +142,27 @@ class _Work:
         data.write_atomically(names.BOOTSTRAP_FILE, bootstrap)
         data.write_atomically(names.META_PROPERTIES_FILE, format_meta_properties(meta, now_ms))
         data.write_atomically(names.CLEAN_SHUTDOWN_FILE, clean)
-        if self._request.abort_open:
-            ends = self._transactions.abort(data.path)
-            for found in self._found:
-                found.end_offset = ends.get(found.key, found.end_offset)
+        if self._request.abort_open or self._engine.at_ms is not None:
+            self._end_what_is_open(data.path)
             data.write_atomically(names.CLEAN_SHUTDOWN_FILE, clean)
+
+    def _end_what_is_open(self, data_path: str) -> None:
+        """Ends transactions and, as of a time, takes back offsets that are ahead of their logs."""
+        from ...log_manager import LogManager  # which a dry run does not need
+
+        engine = self._engine
+        configs = {n: text for n, text in engine.configs.items() if n != PREFERRED_DIR}
+        with LogManager(data_path, configs, engine.clock) as manager:
+            self._transactions.end(manager)
+            if engine.at_ms is not None:
+                self._notes += take_back_offsets(manager)
+            for found in self._found:
+                if found.loaded is not None:
+                    found.end_offset = manager.writer(*found.key).end_offset
 
     def rows(self, target: NewNodeDir) -> Iterator[ReviveRow]:
         """Yields a row for each partition and open transaction, and for the node."""
+        yield from self._notes
         yield from (found.row() for found in self._found)
         yield from self._transactions.rows()
         yield self.node(target)
@@ -182,8 +198,8 @@ class _Work:
 
     def _looked_at(self, loaded: LoadedPartition) -> Iterator[PartitionFailed]:
         """Notes the producers of a partition, and yields what is wrong with it."""
-        self._transactions.add(loaded.key, loaded.plan.producers.open_transactions())
-        for state in loaded.plan.producers.states():
+        self._transactions.add(loaded.key, loaded.producers.open_transactions())
+        for state in loaded.producers.states():
             self._last_producer_id = max(self._last_producer_id, state.producer_id)
         where = f"{loaded.topic}-{loaded.partition}"
         for line in loaded.wrong:

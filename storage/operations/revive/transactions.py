@@ -10,9 +10,13 @@ from typing import TYPE_CHECKING, Final
 from ...errors import UnknownPartition
 from ...format.files.names import TopicPartition
 from ...format.records.record_columns import RecordColumns
+from ...log.read.log import Log
+from ...log.read.lookup import extent_from
+from ...log.read.markers import end_transaction_batches, read_marker
 from ...log.state.producers import OpenTransaction
 from ...log_dirs.engine import Engine
-from ...log_dirs.replicas import PREFERRED_DIR
+from ...segment.extent import Fault
+from ...segment.walk import walk_headers
 from ...transactions.coordinator_log import (
     TRANSACTIONS_TOPIC,
     TransactionState,
@@ -29,6 +33,7 @@ if TYPE_CHECKING:
 class Outcome(StrEnum):
     """What becomes of an open transaction."""
 
+    COMMITTED = "committed"
     ABORTED = "aborted"
     COMMITS = "Kafka will commit it"
     ABORTS = "Kafka will abort it"
@@ -40,71 +45,97 @@ _PREPARED: Final = {
     TransactionStatus.PREPARE_COMMIT: Outcome.COMMITS,
     TransactionStatus.PREPARE_ABORT: Outcome.ABORTS,
 }
+_ENDED: Final = (Outcome.COMMITTED, Outcome.ABORTED)
 
 
 class TransactionOutcomes:
-    """The open transactions of the partitions added so far."""
+    """The open transactions of the partitions added so far.
+
+    The coordinator's state decides: what is prepared, Kafka completes. What is ongoing, it aborts
+    after a timeout. One that no coordinator knows hangs; as of an earlier time, it is ended as the
+    marker ended it that was written by then, and aborted if there was none.
+    """
 
     def __init__(self, engine: Engine, cluster: SourceCluster, *, aborts: bool) -> None:
         """`aborts`: whether those that are undecided are aborted."""
-        self._aborts = aborts
-        self._found: list[tuple[TopicPartition, OpenTransaction]] = []
+        self._engine, self._aborts = engine, aborts
+        self._found: list[tuple[TopicPartition, OpenTransaction, Outcome]] = []
         self._states = _states(engine, cluster)
         self._by_producer = {state.producer_id: state for state in self._states}
-        self._now_ms = engine.clock.now_ms()
-        self._configs = {n: text for n, text in engine.configs.items() if n != PREFERRED_DIR}
 
     def add(self, key: TopicPartition, found: Sequence[OpenTransaction]) -> None:
         """Adds those of a partition."""
-        self._found += ((key, each) for each in found)
+        self._found += ((key, each, self._outcome(key, each)) for each in found)
 
     def rows(self) -> Iterator[RevivedTransaction]:
-        for key, each in self._found:
+        for key, each, outcome in self._found:
             state = self._by_producer.get(each.producer_id)
             name = None if state is None else state.transactional_id
-            yield RevivedTransaction(*key, each, name, str(self._outcome(each)))
+            yield RevivedTransaction(*key, each, name, str(outcome))
 
-    def abort(self, data_path: str) -> dict[TopicPartition, int]:
-        """Aborts the undecided ones in the new log directory; returns the end offsets of the
-        partitions that got a record."""
-        from ...log_manager import LogManager  # which a dry run does not need
+    def end(self, manager: LogManager) -> None:
+        """Ends those in the new log directory that Kafka would not."""
+        for key, each, outcome in self._found:
+            if outcome in _ENDED:
+                self._end(manager, key, each, outcome)
+        for state in self._states if self._aborts else ():
+            if state.status == TransactionStatus.ONGOING:
+                record = RecordColumns.from_records([state.aborted(manager.clock.now_ms())])
+                manager.writer(TRANSACTIONS_TOPIC, state.partition).append_records(record)
 
-        changed: set[TopicPartition] = set()
-        with LogManager(data_path, self._configs) as manager:
-            for key, each in self._found:
-                if self._outcome(each) is Outcome.ABORTED:
-                    self._abort(manager, key, each)
-                    changed.add(key)
-            for state in self._states:
-                if state.status == TransactionStatus.ONGOING:
-                    key = (TRANSACTIONS_TOPIC, state.partition)
-                    record = RecordColumns.from_records([state.aborted(self._now_ms)])
-                    manager.writer(*key).append_records(record)
-                    changed.add(key)
-            return {key: manager.writer(*key).end_offset for key in changed}
+    def _end(
+        self, manager: LogManager, key: TopicPartition, found: OpenTransaction, outcome: Outcome
+    ) -> None:
+        """Writes the marker; if it aborts what the coordinator has as ongoing, as one that fences
+        the producer."""
+        from ...transactions.producer import abort_transaction  # which a dry run does not need
 
-    def _abort(self, manager: LogManager, key: TopicPartition, found: OpenTransaction) -> None:
-        """Writes the marker, as a coordinator does that fences the producer."""
-        from ...transactions.producer import abort_transaction
-
-        state = self._by_producer.get(found.producer_id)
-        writer = manager.writer(*key)
-        if state is None or state.status != TransactionStatus.ONGOING:
+        writer, state = manager.writer(*key), self._by_producer.get(found.producer_id)
+        is_commit = outcome is Outcome.COMMITTED
+        if not is_commit and not _is_ongoing(state):
             abort_transaction(writer, found.producer_id)
             return
-        epoch = max(found.coordinator_epoch, 0)
+        epoch = found.producer_epoch if is_commit or state is None else state.next_epoch
         writer.end_transaction(
-            found.producer_id, state.next_epoch, commit=False, coordinator_epoch=epoch
+            found.producer_id,
+            epoch,
+            commit=is_commit,
+            coordinator_epoch=max(found.coordinator_epoch, 0),
         )
 
-    def _outcome(self, found: OpenTransaction) -> Outcome:
+    def _outcome(self, key: TopicPartition, found: OpenTransaction) -> Outcome:
         state = self._by_producer.get(found.producer_id)
-        status = None if state is None else state.status
-        if status in _PREPARED:
-            return _PREPARED[TransactionStatus(status)]
-        if self._aborts:
-            return Outcome.ABORTED
-        return Outcome.TIMES_OUT if status == TransactionStatus.ONGOING else Outcome.HANGS
+        if state is not None and state.status in _PREPARED:
+            return _PREPARED[TransactionStatus(state.status)]
+        if _is_ongoing(state):
+            return Outcome.ABORTED if self._aborts else Outcome.TIMES_OUT
+        if self._engine.at_ms is not None:
+            is_committed = self._was_committed(key, found, self._engine.at_ms)
+            return Outcome.COMMITTED if is_committed else Outcome.ABORTED
+        return Outcome.ABORTED if self._aborts else Outcome.HANGS
+
+    def _was_committed(self, key: TopicPartition, found: OpenTransaction, at_ms: int) -> bool:
+        """Returns whether the log went on with a marker that commits a transaction and was written
+        by `at_ms`, although records before it have later timestamps."""
+        place = self._engine.partition_dir(*key)
+        log = Log(place.directory, *key, lambda: 0, self._engine.context)
+        view = log.view()
+        for segment in view.segments.from_offset(found.first_offset):
+            extent = extent_from(segment, 0, view.context.limits.max_batch_bytes)
+            for table in walk_headers(extent):
+                if isinstance(table, Fault):
+                    continue
+                for header in end_transaction_batches(table):
+                    is_its = header.producer_id == found.producer_id
+                    if is_its and header.base_offset > found.first_offset:
+                        marker = read_marker(segment.files.log(), header)
+                        is_commit = marker is not None and not marker.is_abort
+                        return is_commit and header.max_timestamp <= at_ms
+        return False
+
+
+def _is_ongoing(state: TransactionState | None) -> bool:
+    return state is not None and state.status == TransactionStatus.ONGOING
 
 
 def _states(engine: Engine, cluster: SourceCluster) -> list[TransactionState]:
