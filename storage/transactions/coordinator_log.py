@@ -59,6 +59,11 @@ class TransactionState:
         return int(self.value["producerId"])
 
     @property
+    def next_producer_id(self) -> int:
+        """The id that the producer gets when its epochs are used up, -1 if it has none yet."""
+        return int(self.value.get("nextProducerId", -1))
+
+    @property
     def next_epoch(self) -> int:
         """The epoch that fences the producer, which is the greatest one already if it has that."""
         return min(int(self.value["producerEpoch"]) + 1, _MAX_EPOCH)

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 _LISTENER: Final = re.compile(r"(?:\[([0-9A-Fa-f:.%]+)\]|([^:\[\]\s,/]+)):([0-9]{1,5})")
 _MAX_PORT: Final = (1 << 16) - 1
+_ANY_ADDRESS: Final = ("0.0.0.0", "::", "0:0:0:0:0:0:0:0")
 
 
 def _listener(_ctx: click.Context, _parameter: click.Parameter, value: str) -> tuple[str, int]:
@@ -36,7 +37,10 @@ def _listener(_ctx: click.Context, _parameter: click.Parameter, value: str) -> t
     match = _LISTENER.fullmatch(value)
     if match is None or not 0 < int(match[3]) <= _MAX_PORT:
         raise click.BadParameter(f"{value!r} is not HOST:PORT")
-    return match[1] or match[2], int(match[3])
+    host = match[1] or match[2]
+    if host in _ANY_ADDRESS:
+        raise click.BadParameter(f"{host} is no address that clients can connect to")
+    return host, int(match[3])
 
 
 @click.command(

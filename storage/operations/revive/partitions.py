@@ -6,6 +6,7 @@ are salvaged, the intact batches are written to new logs.
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -49,6 +50,8 @@ _NO_EXPIRATION: Final = 1 << 62
 # Of segments, what a broker serves or completes; leftovers of deletions and cleanings stay behind.
 _KEPT_STATES: Final = (FileState.LIVE, FileState.SWAP)
 _CLEANUP: Final = "compact"
+# On another file system, for another user's file, or where there are no links, or no more of them.
+_CANNOT_LINK: Final = (errno.EXDEV, errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK)
 
 Row = Mapping[str, Any]
 
@@ -207,9 +210,7 @@ class PartitionMaker:
         kept = [entry for entry in source.list() if entry.is_file and _is_kept(entry)]
         sealed = _sealed(kept) if self._link and found.log_dir.is_clean else frozenset()
         for entry in kept:
-            if entry.name in sealed:
-                target.link(entry.name, source, entry.name)
-            else:
+            if entry.name not in sealed or not _is_linked(source, entry.name, target):
                 _copy_file(source, entry.name, target)
         target.sync()
 
@@ -313,6 +314,17 @@ def _sealed(kept: Sequence[DirectoryEntry]) -> frozenset[str]:
     """Returns the names of the logs that are never written to again: all but the last."""
     logs = sorted(entry.name for entry in kept if entry.name.endswith(FileKind.LOG))
     return frozenset(logs[:-1])
+
+
+def _is_linked(source: WritableDirFd, name: str, target: WritableDirFd) -> bool:
+    """Links a file, and returns whether that is possible."""
+    try:
+        target.link(name, source, name)
+    except OSError as error:
+        if error.errno not in _CANNOT_LINK:
+            raise
+        return False
+    return True
 
 
 def _copy_file(source: DirFd, name: str, target: WritableDirFd) -> None:

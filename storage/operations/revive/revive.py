@@ -110,7 +110,7 @@ class _Work:
         self._found: list[_Found] = []
         self._notes: list[ReviveNote] = []
         self._transactions = TransactionOutcomes(engine, cluster, aborts=request.abort_open)
-        self._last_producer_id = -1
+        self._last_producer_id = self._transactions.last_producer_id
 
     def load(self, data: WritableDirFd | None) -> Iterator[PartitionFailed]:
         """Copies all partitions to `data`, None to only look at them, and yields what is wrong with

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ...format.files.properties import escaped_value
 from ...format.messages.metadata import RecordType
 from ...metadata.image import ALL_BROKERS
 from .request import MAX_PORT, Revive
@@ -52,7 +53,7 @@ def _node(cluster: SourceCluster, request: Revive, data_path: str) -> Iterator[s
     yield "controller.listener.names=CONTROLLER"
     yield "inter.broker.listener.name=PLAINTEXT"
     yield "listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT"
-    yield f"log.dirs={_escaped(data_path)}"
+    yield f"log.dirs={escaped_value(data_path)}"
 
 
 def _kept(cluster: SourceCluster) -> Iterator[str]:
@@ -64,7 +65,7 @@ def _kept(cluster: SourceCluster) -> Iterator[str]:
         yield f"{name}={value}"
     isr = cluster.broker_configs.get(ALL_BROKERS, {}).get("min.insync.replicas")
     if isr is not None:
-        yield f"min.insync.replicas={_escaped(isr)}"
+        yield f"min.insync.replicas={escaped_value(isr)}"
 
 
 def _nothing_expires() -> Iterator[str]:
@@ -79,7 +80,3 @@ def _authorizer() -> Iterator[str]:
     yield "# There are ACLs. The listener has no authentication: who reaches it may do everything."
     yield "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer"
     yield "super.users=User:ANONYMOUS"
-
-
-def _escaped(text: str) -> str:
-    return text.replace("\\", "\\\\")

@@ -18,10 +18,11 @@ from ...metadata.image import ALL_BROKERS, MetadataImage
 from ...metadata.settings import ClusterSettings
 from ..request import PartitionFailed
 from .releases import RELEASES, Release, release_for
-from .request import Revive, ReviveNote, is_wanted
+from .request import INTERNAL_TOPICS, Revive, ReviveNote, is_wanted
 from .topic_configs import configs_for
 
 _DEFAULT_NODE_ID: Final = 1
+_CLEANUP_POLICY: Final = "cleanup.policy"
 # Configs of a broker that belong to its machine and network.
 _OF_MACHINE: Final = ("listener", "advertised.listeners", "ssl.", "sasl.", "principal.")
 
@@ -167,7 +168,7 @@ class _Survey:
             self._missing(name, missing)
         ids = [each.topic_id() for each in found.values() if each is not None]
         topic_id = topic_id or next(filter(None, ids), "") or random_uuid_text()
-        return SourceTopic(name, topic_id, found, self._topic_configs(name))
+        return SourceTopic(name, topic_id, found, self._topic_configs(name, found))
 
     def _partition(self, key: TopicPartition, topic_id: str) -> PartitionDir | None:
         found = self._engine.partition_dir(*key)
@@ -190,19 +191,31 @@ class _Survey:
         error = f"{which} of {name}: in none of the directories, and starts empty{where}"
         self._notes.append(PartitionFailed(error, "StorageError"))
 
-    def _topic_configs(self, name: str) -> Mapping[str, str]:
-        """Returns a topic's configs: those that kafkafs stored override the cluster's."""
+    def _topic_configs(
+        self, name: str, found: Mapping[int, PartitionDir | None]
+    ) -> Mapping[str, str]:
+        """Returns a topic's configs: those that kafkafs stored override the cluster's. Without the
+        cluster's, a topic that was ever cleaned counts as compacted."""
         configs = {
             record["name"]: record["value"]
             for record in self._settings.of(RecordType.CONFIG)
             if (record["resourceType"], record["resourceName"]) == (ResourceType.TOPIC, name)
         }
         configs.update(self._engine.log_dirs.stored_configs(name))
+        if (
+            self._image.offset < 0
+            and name not in INTERNAL_TOPICS
+            and "cleanup.policy" not in configs
+        ):
+            copies = ((number, copy) for number, copy in found.items() if copy is not None)
+            if any((name, number) in copy.log_dir.cleaner_offsets for number, copy in copies):
+                configs[_CLEANUP_POLICY] = "compact"
+                self._note(f"topic {name}: cleanup.policy=compact, because the log was compacted")
         notes: list[str] = []
-        found = configs_for(name, configs, self._release, notes)
+        fitting = configs_for(name, configs, self._release, notes)
         for note in notes:
             self._note(note)
-        return found
+        return fitting
 
     # -- brokers -----------------------------------------------------------------------------------
 

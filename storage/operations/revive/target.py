@@ -30,11 +30,14 @@ class NewNodeDir:
     """The new directory at `path`, which is absolute."""
 
     def __init__(self, path: str, sources: Sequence[DirFd]) -> None:
-        """Raises LogDirError if the directory would be inside a log directory."""
+        """Raises LogDirError if the directory would be inside a log directory, or cannot be named
+        in log.dirs."""
         self.path = path
         self._directory = WritableDirFd(path)
         self._sources = sources
         self._lock: DirectoryLock | None = None
+        if "," in path:
+            raise LogDirError(path, "has a comma, which separates the directories in log.dirs")
         self._refuse_log_dir()
 
     @property

@@ -67,6 +67,12 @@ class TransactionOutcomes:
         """Adds those of a partition."""
         self._found += ((key, each, self._outcome(key, each)) for each in found)
 
+    @property
+    def last_producer_id(self) -> int:
+        """The greatest producer id that the coordinator knows, -1 if it knows none."""
+        ids = (max(state.producer_id, state.next_producer_id) for state in self._states)
+        return max(ids, default=-1)
+
     def rows(self) -> Iterator[RevivedTransaction]:
         for key, each, outcome in self._found:
             state = self._by_producer.get(each.producer_id)
