@@ -13,6 +13,7 @@ import pytest
 
 from kafkafs.storage.errors import ConfigError, LogDirError, StorageError, UnknownTopic
 from kafkafs.storage.format.files.names import METADATA_TOPIC
+from kafkafs.storage.format.layout import ControlType
 from kafkafs.storage.format.messages.metadata import (
     RecordType,
     format_metadata_record,
@@ -40,7 +41,7 @@ from kafkafs.storage.operations.revive.request import (
 from kafkafs.storage.operations.revive.revive import revive
 from kafkafs.storage.operations.revive.topic_configs import configs_for
 from tests import answers
-from tests.building import BatchFields, build_batch
+from tests.building import BatchFields, build_batch, build_end_txn_marker
 from tests.conftest import Corpora, differences, fingerprint
 from tests.logs import write_log_dir, write_partition
 from tests.reading import read
@@ -368,6 +369,56 @@ def test_a_batch_is_cut_as_a_whole(tmp_path: Path) -> None:
         assert (row.start_offset, row.end_offset) == (0, end)
         assert len(read(Engine(str(new / "data")).log("t", 0).view())) == end
     assert differences(before, fingerprint(tmp_path / "data")) == []
+
+
+@pytest.mark.parametrize(
+    ("records", "committed_ms", "outcomes", "end", "errors"),
+    [
+        # the end, of another producer's record with a late timestamp, is before the marker
+        ([(7, 100), (-1, 900)], 200, ["committed"], 2, 0),
+        # the marker is later, too: the transaction began and ended after that time
+        ([(7, 100), (-1, 900)], 800, ["aborted"], 2, 0),
+        # its own records have late timestamps: a part is lost, or all
+        ([(7, 100), (7, 900)], 200, ["committed"], 2, 1),
+        ([(-1, 100), (7, 900)], 200, [], 1, 1),
+    ],
+)
+def test_transactions_with_records_that_seem_later(
+    tmp_path: Path,
+    records: list[tuple[int, int]],
+    committed_ms: int,
+    outcomes: list[str],
+    end: int,
+    errors: int,
+) -> None:
+    batches = [
+        build_batch(
+            [SimpleRecord(time, b"k", b"v")],
+            BatchFields(
+                base_offset=offset,
+                producer_id=producer_id,
+                producer_epoch=0 if producer_id >= 0 else -1,
+                base_sequence=offset if producer_id >= 0 else -1,
+                is_transactional=producer_id >= 0,
+            ),
+        )
+        for offset, (producer_id, time) in enumerate(records)
+    ]
+    fields = BatchFields(base_offset=2, producer_id=7, producer_epoch=0)
+    batches.append(build_end_txn_marker(ControlType.COMMIT, committed_ms, 0, fields))
+    write_log_dir(tmp_path / "data", {})
+    write_partition(tmp_path / "data" / "t-0", batches, topic_id=b"\x01" * 16)
+    engine = Engine(str(tmp_path / "data"), at_ms=500)
+    rows = list(revive(engine, Revive(str(tmp_path / "new"))))
+    assert [row.outcome for row in rows if isinstance(row, RevivedTransaction)] == outcomes
+    assert [row.end_offset for row in partitions(rows, "t")] == [end]
+    failed = [row.error for row in rows if isinstance(row, PartitionFailed)]
+    assert len(failed) == errors
+    assert all("producer 7 had committed at offset 2" in error for error in failed)
+    log = Engine(str(tmp_path / "new" / "data")).log("t", 0)
+    assert first_later(log.view(), 500) is None
+    visible = 1 if outcomes != ["aborted"] else 0
+    assert len(read(log.view())) == visible
 
 
 # -- several copies, and damaged ones --------------------------------------------------------------

@@ -26,6 +26,7 @@ from ...format.files.names import (
     parse_segment_file,
     partition_dir,
 )
+from ...format.layout import TRANSACTIONAL_MASK
 from ...io.disk import DirectoryEntry, DirFd
 from ...io.durable import WritableDirFd
 from ...log.check.partition_listing import INDEXES
@@ -34,6 +35,7 @@ from ...log.load.last_producers import producers_of
 from ...log.load.log_loader import LogLoader, RecoveryPlan
 from ...log.read.log import Log
 from ...log.read.lookup import extent_from
+from ...log.read.markers import read_marker
 from ...log.read.view import View
 from ...log.state.producers import ProducerStateManager
 from ...log_dirs.engine import Engine
@@ -143,7 +145,8 @@ class PartitionMaker:
             offsets = (view.start_offset, view.end_offset)
             return LoadedPartition(*key, sources, plan, *offsets, producers, lines)
         if at_ms is not None and target is not None:
-            last_base, end = self._cut(key, target, start, at_ms)
+            last_base, end, halves = self._cut(key, target, start, at_ms)
+            lines += halves
             plan = self._plan(found, target, min(start, end), last_base, is_clean=False)
         offsets = (plan.start_offset, plan.end_offset)
         return LoadedPartition(*key, sources, plan, *offsets, plan.producers, lines)
@@ -175,16 +178,20 @@ class PartitionMaker:
 
     def _cut(
         self, key: TopicPartition, target: WritableDirFd, start: int, at_ms: int
-    ) -> tuple[int, int]:
+    ) -> tuple[int, int, list[str]]:
         """Removes all batches with a record that is later than `at_ms`, and those after them; a
-        batch is appended as a whole. Returns the base offset of the last segment and the end."""
+        batch is appended as a whole. Returns the base offset of the last segment, the end, and
+        which transactions lose records although they were committed by then, a line each."""
         context = self._engine.context
         try:
             view = Log(target, *key, lambda: start, context, at_ms).view()
             if view.ended_at_ms is None:
-                return (view.segments[-1].base_offset if view.segments else 0), view.end_offset
+                last_base = view.segments[-1].base_offset if view.segments else 0
+                return last_base, view.end_offset, []
             last = view.segments[-1]
             size, end = _whole_batches(last, view)
+            whole = Log(target, *key, lambda: start, context).view()
+            halves = list(_half_transactions(whole, end, at_ms))
         finally:
             context.files.drop(target)
         for entry in target.list():
@@ -201,7 +208,7 @@ class PartitionMaker:
         name = _log_name(last.base_offset)
         with new_log(target, last.base_offset, last.mtime_ns) as log:
             log.copy_from(target.open(name), size)
-        return last.base_offset, end
+        return last.base_offset, end, halves
 
     # -- as it is ----------------------------------------------------------------------------------
 
@@ -282,6 +289,32 @@ def _whole_batches(segment: Segment, view: View) -> tuple[int, int]:
                 return size, end
             size, end = header.next_position, header.last_offset + 1
     return size, end
+
+
+def _half_transactions(view: View, end: int, at_ms: int) -> Iterator[str]:
+    """Yields the transactions with records from the offset `end` on that were committed by `at_ms`:
+    these records have later timestamps than their own commit, or follow such records."""
+    limit = view.context.limits.max_batch_bytes
+    begun: dict[int, int] = {}  # first offset after the end by producer id
+    for segment in view.segments.from_offset(end):
+        for table in walk_headers(extent_from(segment, 0, limit)):
+            if isinstance(table, Fault):
+                continue
+            for header in table.select(table.flagged(TRANSACTIONAL_MASK)):
+                if header.base_offset < end:
+                    continue
+                if not header.is_control:
+                    begun.setdefault(header.producer_id, header.base_offset)
+                    continue
+                first = begun.pop(header.producer_id, None)
+                if first is None or header.max_timestamp > at_ms:
+                    continue
+                marker = read_marker(segment.files.log(), header)
+                if marker is not None and not marker.is_abort:
+                    yield (
+                        f"producer {header.producer_id} had committed at offset {marker.offset},"
+                        f" but its records from offset {first} on follow later timestamps"
+                    )
 
 
 def _temporary_name(number: int) -> str:

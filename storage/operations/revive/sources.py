@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from ...errors import LogDirError, MetadataUnavailable, NoClusterMetadata, ranges
+from ...errors import CorruptError, LogDirError, MetadataUnavailable, NoClusterMetadata, ranges
 from ...format.files.names import METADATA_TOPIC, TopicPartition
 from ...format.messages.message import Message
 from ...format.messages.metadata import RecordType, ResourceType
@@ -166,13 +166,13 @@ class _Survey:
         ]
         if missing:
             self._missing(name, missing)
-        ids = [each.topic_id() for each in found.values() if each is not None]
+        ids = [self._topic_id(each) for each in found.values() if each is not None]
         topic_id = topic_id or next(filter(None, ids), "") or random_uuid_text()
         return SourceTopic(name, topic_id, found, self._topic_configs(name, found))
 
     def _partition(self, key: TopicPartition, topic_id: str) -> PartitionDir | None:
         found = self._engine.partition_dir(*key)
-        its = found.topic_id()
+        its = self._topic_id(found)
         if topic_id and its and its != topic_id:
             self._note(
                 f"{found.path}: of a deleted topic with id {its}, and left out; the cluster's"
@@ -180,6 +180,13 @@ class _Survey:
             )
             return None
         return found
+
+    def _topic_id(self, found: PartitionDir) -> str:
+        """Returns the id in a partition's directory, "" if there is none or its file is torn."""
+        try:
+            return found.topic_id()
+        except CorruptError:
+            return ""
 
     def _missing(self, name: str, missing: Sequence[int]) -> None:
         known = self._image.topics.get(name)
