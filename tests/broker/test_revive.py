@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -14,11 +15,12 @@ from typing import Any
 import pytest
 
 from kafkafs.storage.log_dirs.engine import Engine
+from kafkafs.storage.operations.recover import plan_for
 from kafkafs.storage.operations.request import PartitionFailed
 from kafkafs.storage.operations.revive.request import Revive, RevivedTransaction
 from kafkafs.storage.operations.revive.revive import revive
 from tests import answers
-from tests.broker.driver import Driver
+from tests.broker.driver import Driver, Message
 from tests.broker.jvm import OLDER, VERSION, installation, tools
 from tests.broker.kafka import RevivedBroker, free_listener
 from tests.conftest import Corpora
@@ -109,6 +111,58 @@ def test_every_record_at_its_offset(
     assert [
         line for line in broker.output.read_text().splitlines() if SUSPICIOUS.search(line)
     ] == []
+
+
+@pytest.mark.parametrize(("corpus", "release"), [("kafka28", "3.9"), ("kafka39", "4.3")])
+def test_life_goes_on(
+    corpora: Corpora, start: Start, tmp_path: Path, corpus: str, release: str
+) -> None:
+    """New producers get new ids, records the next offsets in a later epoch, also after a restart;
+    the broker's own start changes nothing in the sources, of whose segments some are links."""
+    source = tmp_path / "source"
+    subprocess.run(["cp", "-a", "--sparse=always", corpora.path(corpus), source], check=True)
+    before = contents(source)
+    topic = "v2" if corpus == "kafka28" else "orders"
+    engine = Engine(str(source), {"producer.id.expiration.ms": str(2**31 - 1)})
+    known = {
+        state.producer_id
+        for key in engine.log_dirs.partitions()
+        for state in plan_for(engine, *key).producers.states()
+    }
+    assert known
+    broker, driver = start([source], release, tmp_path / "new", link=True)
+    old = driver.records(topic)
+    end = driver.offsets(topic).end
+    there = producer_ids(driver, topic)
+    assert driver.produce(topic, [Message(b"k", b"v")]) == [end]
+    driver.call("begin", producer="new", transactional=True)
+    driver.produce(topic, [Message(b"k", b"w")], producer="new")
+    driver.call("commit", producer="new")
+    new = producer_ids(driver, topic) - there
+    assert len(new) == 2
+    assert min(new) > max(known)
+    broker.stop()
+    broker.start()
+    again = Driver(broker.bootstrap, tmp_path / "again.log")
+    records = again.records(topic)
+    again.close()
+    assert records[: len(old)] == old
+    assert [(record.offset, record.value) for record in records[len(old) :]] == [
+        (end, b"v"),
+        (end + 1, b"w"),
+    ]
+    epochs = [record.leader_epoch or 0 for record in records]
+    assert min(epochs[len(old) :]) > max(epochs[: len(old)])
+    assert contents(source) == before
+
+
+def producer_ids(driver: Driver, topic: str) -> set[int]:
+    return {each["id"] for each in driver.call("producers", topic=topic, partition=0)}
+
+
+def contents(directory: Path) -> dict[str, bytes]:
+    """Returns the bytes of all logs."""
+    return {str(path): path.read_bytes() for path in sorted(directory.rglob("*.log"))}
 
 
 def test_replicas_of_several_brokers(corpora: Corpora, start: Start, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -146,6 +147,10 @@ def test_configs_that_the_release_refuses() -> None:
 
 def run(*sources: Path, new: Path, **options: Any) -> list[Any]:
     return list(revive(Engine(list(map(str, sources))), Revive(str(new), **options)))
+
+
+def rows_of_partitions(rows: list[Any]) -> list[RevivedPartition]:
+    return [row for row in rows if isinstance(row, RevivedPartition)]
 
 
 def partitions(rows: list[Any], topic: str) -> list[RevivedPartition]:
@@ -331,7 +336,12 @@ def test_a_consistent_cut(corpora: Corpora, tmp_path: Path, number: int) -> None
     transaction is open but those that were ongoing."""
     at_ms, expected = sorted(at_moments().items())[number]
     engine = Engine(str(corpora.path("groups43")), at_ms=at_ms)
+    planned = list(revive(engine, Revive(str(tmp_path / "new"), dry_run=True)))
     rows = list(revive(engine, Revive(str(tmp_path / "new"))))
+    for before, after in zip(rows_of_partitions(planned), rows_of_partitions(rows), strict=True):
+        added = after.end_offset - before.end_offset  # markers, and commits of groups
+        assert replace(before, end_offset=after.end_offset) == after
+        assert 0 <= added <= 1
     new = Engine(str(tmp_path / "new" / "data"))
     found = {}
     for row in list_groups(new, ListGroups()):
@@ -484,7 +494,9 @@ def test_damaged_logs_are_salvaged(corpora: Corpora, tmp_path: Path) -> None:
     """Without that, a log ends at the first damage."""
     source = corpora.path("kafka43-torn")
     cut = run(source, new=tmp_path / "cut")
+    planned = run(source, new=tmp_path / "salvaged", salvage=True, dry_run=True)
     salvaged = run(source, new=tmp_path / "salvaged", salvage=True)
+    assert rows_of_partitions(planned) == rows_of_partitions(salvaged)
     ends = [[row.end_offset for row in partitions(rows, "crash-txn")] for rows in (cut, salvaged)]
     assert ends == [[2873], [3033]]
     lost = [row.error for row in salvaged if getattr(row, "where", "") == "crash-txn-0"]

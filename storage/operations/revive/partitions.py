@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from ...errors import printable
@@ -45,7 +45,7 @@ from ...segment.segment import Segment
 from ...segment.walk import walk_headers
 from ..merge import merge_logs
 from ..new_log_dir import new_log
-from ..salvage import is_useless, lost_batches, salvage_segment, segments_to_salvage
+from ..salvage import is_useless, salvage_segment, segments_to_salvage, survey_segment
 
 # Producers are never too old: the greatest of their ids counts.
 _NO_EXPIRATION: Final = 1 << 62
@@ -61,25 +61,37 @@ Row = Mapping[str, Any]
 @dataclass(frozen=True, slots=True)
 class LoadedPartition:
     """A partition and how it is loaded. `sources`: the paths of the directories that it is from;
-    `start_offset`, `end_offset`, `producers`: of the plan, or as of an earlier time; `wrong`: what
-    is lost or left out, a line each."""
+    `wrong`: what is lost or left out, a line each. All but the `plan` is as it will be; a dry run
+    plans with the log to serve as it is."""
 
     topic: str
     partition: int
     sources: tuple[str, ...]
     plan: RecoveryPlan
+    segments: int
+    size: int
     start_offset: int
     end_offset: int
     producers: ProducerStateManager
-    wrong: Sequence[str] = field(default=())
+    wrong: Sequence[str] = ()
+
+    @classmethod
+    def of(
+        cls,
+        key: TopicPartition,
+        copies: Sequence[PartitionDir],
+        plan: RecoveryPlan,
+        wrong: Sequence[str],
+    ) -> LoadedPartition:
+        """Returns what a plan makes of a partition."""
+        sources = tuple(copy.path for copy in copies)
+        size = sum(segment.size for segment in plan.segments)
+        offsets = (plan.start_offset, plan.end_offset)
+        return cls(*key, sources, plan, len(plan.segments), size, *offsets, plan.producers, wrong)
 
     @property
     def key(self) -> TopicPartition:
         return self.topic, self.partition
-
-    @property
-    def size(self) -> int:
-        return sum(segment.size for segment in self.plan.segments)
 
     @property
     def has_moved_start(self) -> bool:
@@ -137,19 +149,30 @@ class PartitionMaker:
         plan = self._plan(found, target, start, recovery_point, is_clean=is_clean)
         faults = () if is_rewritten else plan.faults
         lines = [*wrong, *(f"truncated by recovery: {fault}" for fault in faults)]
-        sources = tuple(copy.path for copy in copies)
         at_ms = engine.at_ms
-        if at_ms is not None and target is None:
-            view = engine.log(*key).view()
-            producers = producers_of(view, at_ms, _NO_EXPIRATION)
-            offsets = (view.start_offset, view.end_offset)
-            return LoadedPartition(*key, sources, plan, *offsets, producers, lines)
         if at_ms is not None and target is not None:
             last_base, end, halves = self._cut(key, target, start, at_ms)
-            lines += halves
             plan = self._plan(found, target, min(start, end), last_base, is_clean=False)
-        offsets = (plan.start_offset, plan.end_offset)
-        return LoadedPartition(*key, sources, plan, *offsets, plan.producers, lines)
+            lines += halves
+        loaded = LoadedPartition.of(key, copies, plan, lines)
+        return loaded if at_ms is None or target is not None else self._as_of(loaded, at_ms)
+
+    def _as_of(self, loaded: LoadedPartition, at_ms: int) -> LoadedPartition:
+        """Returns what a dry run shows of a log that will be cut."""
+        view = self._engine.log(*loaded.key).view()
+        size, end = view.size, view.end_offset
+        if view.ended_at_ms is not None:
+            last = view.segments[-1]
+            kept, end = _whole_batches(last, view)
+            size += kept - last.size
+        return replace(
+            loaded,
+            segments=len(view.segments),
+            size=size,
+            start_offset=view.start_offset,
+            end_offset=end,
+            producers=producers_of(view, at_ms, _NO_EXPIRATION),
+        )
 
     def _plan(
         self,
@@ -225,17 +248,25 @@ class PartitionMaker:
 
     def _salvaged(self, found: PartitionDir, target: WritableDirFd | None) -> LoadedPartition:
         rows: list[Row] = []
+        segments = size = end = 0
         for unit in segments_to_salvage(self._engine, (found.topic, found.partition)):
             if target is None:
-                rows += lost_batches(self._engine, unit)
-                continue
-            with new_log(target, unit.base_offset, unit.mtime_ns) as log:
-                result = salvage_segment(self._engine, unit, log)
-            if is_useless(unit, result):
-                target.remove(_log_name(unit.base_offset))
+                result, after = survey_segment(self._engine, unit)
+                end = max(end, after)
+            else:
+                with new_log(target, unit.base_offset, unit.mtime_ns) as log:
+                    result = salvage_segment(self._engine, unit, log)
+                if is_useless(unit, result):
+                    target.remove(_log_name(unit.base_offset))
+            segments += not is_useless(unit, result)
+            size += result.bytes
             rows += result.lost
         wrong = [f"lost: {line}" for line in map(_lost_line, rows)]
-        return self._loaded([found], target, is_rewritten=True, wrong=wrong)
+        loaded = self._loaded([found], target, is_rewritten=True, wrong=wrong)
+        if target is not None or self._engine.at_ms is not None:
+            return loaded
+        end = max(end, loaded.start_offset)
+        return replace(loaded, segments=segments, size=size, end_offset=end)
 
     def _merged(
         self, copies: Sequence[PartitionDir], target: WritableDirFd | None

@@ -91,12 +91,8 @@ class _Found:
         loaded = self.loaded
         if loaded is None:
             return RevivedPartition(*where, (), 0, 0, 0, 0, self.leader_epoch)
-        plan = loaded.plan
-        segments = len(plan.segments)
-        offsets = (loaded.start_offset, self.end_offset)
-        return RevivedPartition(
-            *where, loaded.sources, segments, loaded.size, *offsets, self.leader_epoch
-        )
+        numbers = (loaded.segments, loaded.size, loaded.start_offset, self.end_offset)
+        return RevivedPartition(*where, loaded.sources, *numbers, self.leader_epoch)
 
 
 class _Work:
