@@ -110,9 +110,9 @@ class LogDirs:
         return newest(log_dir.stored_configs for log_dir in self.dirs).configs.get(topic, {})
 
     @property
-    def has_preferred(self) -> bool:
-        """Whether one of the directories is preferred, so that its replicas are served."""
-        return self._preferred is not None
+    def preferred(self) -> LogDir | None:
+        """The preferred directory, whose replicas are served; None if there is none."""
+        return self._preferred
 
     @property
     def problems(self) -> list[str]:

@@ -16,11 +16,13 @@ from kafkafs.storage.errors import ConfigError, LogDirError, StorageError, Unkno
 from kafkafs.storage.format.files.names import METADATA_TOPIC
 from kafkafs.storage.format.layout import ControlType
 from kafkafs.storage.format.messages.metadata import (
+    MetadataRecord,
     RecordType,
+    ResourceType,
     format_metadata_record,
     parse_metadata_record,
 )
-from kafkafs.storage.format.primitives import uuid_text
+from kafkafs.storage.format.primitives import random_uuid_text, uuid_text
 from kafkafs.storage.format.records.columns import Damage
 from kafkafs.storage.format.records.record_columns import SimpleRecord
 from kafkafs.storage.io.disk import DirFd
@@ -29,6 +31,9 @@ from kafkafs.storage.log_dirs.engine import Engine
 from kafkafs.storage.log_dirs.selection import Selection
 from kafkafs.storage.log_manager import LogManager
 from kafkafs.storage.metadata.bootstrap import NewRecord, format_bootstrap
+from kafkafs.storage.metadata.cluster_metadata import ClusterMetadata
+from kafkafs.storage.metadata.image import PartitionRegistration
+from kafkafs.storage.metadata.settings import SettingsReplay
 from kafkafs.storage.operations.groups import GroupOffset, ListGroups, OffsetProblem, list_groups
 from kafkafs.storage.operations.request import PartitionFailed, ProgressListener
 from kafkafs.storage.operations.revive.releases import RELEASES, features_for, release_for
@@ -140,6 +145,52 @@ def test_configs_that_the_release_refuses() -> None:
     remote = {"remote.storage.enable": "true", "local.retention.ms": "5", "segment.ms": "7"}
     assert configs_for("t", remote, new, notes) == {"segment.ms": "7"}
     assert "remote storage" in notes[-1]
+
+
+def test_settings_that_were_removed_do_not_count() -> None:
+    """Of a topic that was deleted and created again, those of its first life do not."""
+    replay = SettingsReplay()
+    config = {"resourceType": 2, "resourceName": "t", "name": "retention.ms", "value": "1"}
+    other = {**config, "name": "segment.ms"}
+    user = {"entity": [{"entityType": "user", "entityName": None}], "key": "k", "value": 1.0}
+    kept = {**user, "key": "other", "remove": False}
+    acl = {
+        "id": random_uuid_text(),
+        "resourceType": 2,
+        "resourceName": "t",
+        "patternType": 3,
+        "principal": "User:a",
+        "host": "*",
+        "operation": 3,
+        "permissionType": 3,
+    }
+    scram = {"name": "a", "mechanism": 1, "salt": b"s", "storedKey": b"k", "serverKey": b"v"}
+    records: list[tuple[RecordType, dict[str, Any]]] = [
+        (RecordType.TOPIC, {"name": "t", "topicId": "one"}),
+        (RecordType.CONFIG, config),
+        (RecordType.CONFIG, other),
+        (RecordType.CONFIG, {**other, "value": None}),
+        (RecordType.CLIENT_QUOTA, {**user, "remove": False}),
+        (RecordType.CLIENT_QUOTA, kept),
+        (RecordType.CLIENT_QUOTA, {**user, "remove": True}),
+        (RecordType.ACCESS_CONTROL_ENTRY, acl),
+        (RecordType.REMOVE_ACCESS_CONTROL_ENTRY, {"id": acl["id"]}),
+        (RecordType.USER_SCRAM_CREDENTIAL, {**scram, "iterations": 4096}),
+        (RecordType.USER_SCRAM_CREDENTIAL, {**scram, "iterations": 8192}),
+        (RecordType.BEGIN_TRANSACTION, {}),
+        (RecordType.CONFIG, {**other, "value": "5"}),
+        (RecordType.ABORT_TRANSACTION, {}),
+    ]
+    for number, message in records:
+        replay.apply(MetadataRecord(number, message))
+    settings = replay.settings()
+    assert settings.of(RecordType.CONFIG) == [config]
+    assert settings.of(RecordType.CLIENT_QUOTA) == [kept]
+    assert settings.of(RecordType.ACCESS_CONTROL_ENTRY) == []
+    assert settings.of(RecordType.USER_SCRAM_CREDENTIAL) == [{**scram, "iterations": 8192}]
+    replay.apply(MetadataRecord(RecordType.REMOVE_TOPIC, {"topicId": "one"}))
+    replay.apply(MetadataRecord(RecordType.TOPIC, {"name": "t", "topicId": "two"}))
+    assert replay.settings().of(RecordType.CONFIG) == []
 
 
 # -- requests --------------------------------------------------------------------------------------
@@ -315,6 +366,143 @@ def test_holes_stay_holes(corpora: Corpora, tmp_path: Path) -> None:
     assert DirFd(str(tmp_path / "new" / "data")).stat(".kafka_cleanshutdown").st_size
 
 
+# -- the cluster's metadata ------------------------------------------------------------------------
+
+
+def write_cluster(path: Path, records: list[NewRecord], *partitions: tuple[str, bytes]) -> Path:
+    """Writes the directory of broker 1 with these records as its metadata log, and partitions, by
+    name and topic id, with a record each."""
+    write_log_dir(path, {}, node_id=1, cluster_id="c")
+    for name, topic_id in partitions:
+        batch = build_batch([SimpleRecord(5)], BatchFields())
+        write_partition(path / name, [batch], topic_id=topic_id)
+    metadata = path / f"{METADATA_TOPIC}-0"
+    metadata.mkdir()
+    (metadata / f"{0:020}.log").write_bytes(format_bootstrap(records, 0))
+    return path
+
+
+def cluster_of(new: Path, scratch: Path) -> ClusterMetadata:
+    """Returns the metadata that the new node's controller will have at first."""
+    metadata = scratch / f"{METADATA_TOPIC}-0"
+    metadata.mkdir(parents=True)
+    shutil.copy(new / "data" / "bootstrap.checkpoint", metadata / f"{0:020}.log")
+    shutil.copy(new / "data" / "meta.properties", scratch)
+    return Engine(str(scratch)).cluster_metadata()
+
+
+def topic_record(name: str, topic_id: bytes) -> NewRecord:
+    return NewRecord(RecordType.TOPIC, 0, {"name": name, "topicId": uuid_text(topic_id)})
+
+
+def partition_record(number: int, topic_id: bytes) -> NewRecord:
+    message = {
+        "partitionId": number,
+        "topicId": uuid_text(topic_id),
+        "replicas": [1, 2],
+        "isr": [2],
+        "removingReplicas": [],
+        "addingReplicas": [],
+        "leader": 2,
+        "leaderEpoch": 40,
+        "partitionEpoch": 7,
+        "directories": [],
+    }
+    return NewRecord(RecordType.PARTITION, 1, message)
+
+
+def config_record(kind: ResourceType, resource: str, name: str, value: str) -> NewRecord:
+    message = {"resourceType": kind, "resourceName": resource, "name": name, "value": value}
+    return NewRecord(RecordType.CONFIG, 0, message)
+
+
+ONE, OTHER = b"\x01" * 16, b"\x02" * 16
+
+
+def test_the_cluster_as_one_node(tmp_path: Path) -> None:
+    """Configs of the broker move with its id, but not those of its machine; all partitions have the
+    new node as their only replica, in a later epoch."""
+    broker = ResourceType.BROKER
+    token = {
+        "owner": "User:a",
+        "requester": "User:b",
+        "renewers": ["User:c"],
+        "issueTimestamp": 1,
+        "maxTimestamp": 3,
+        "expirationTimestamp": 2,
+        "tokenId": "x",
+    }
+    records = [
+        NewRecord(RecordType.FEATURE_LEVEL, 0, {"name": "metadata.version", "featureLevel": 21}),
+        topic_record("t", ONE),
+        partition_record(0, ONE),
+        partition_record(1, ONE),
+        config_record(broker, "1", "log.cleaner.threads", "3"),
+        config_record(broker, "1", "listener.name.x.ssl.keystore.location", "/keys"),
+        config_record(broker, "2", "log.cleaner.threads", "5"),
+        config_record(broker, "", "message.max.bytes", "7000000"),
+        NewRecord(RecordType.DELEGATION_TOKEN, 0, token),
+        NewRecord(
+            RecordType.PRODUCER_IDS, 0, {"brokerId": 1, "brokerEpoch": 9, "nextProducerId": 5000}
+        ),
+    ]
+    source = write_cluster(tmp_path / "old", records, ("t-0", ONE), ("t-1", ONE))
+    rows = run(source, new=tmp_path / "new", node_id=7)
+    assert [row.note for row in rows if isinstance(row, ReviveNote)] == [
+        "the broker config listener.name.x.ssl.keystore.location is left out: it is for another"
+        " machine"
+    ]
+    assert rows[-1].kafka_version == "3.9"
+    metadata = cluster_of(tmp_path / "new", tmp_path / "looked-at")
+    image = metadata.image_at()
+    assert image.configs[broker] == {
+        "7": {"log.cleaner.threads": "3"},
+        "": {"message.max.bytes": "7000000"},
+    }
+    [directory_id] = image.topics["t"].partitions[0].directories
+    assert (
+        f"directory.id={directory_id}"
+        in (tmp_path / "new" / "data" / "meta.properties").read_text()
+    )
+    for partition in image.topics["t"].partitions.values():
+        assert partition == PartitionRegistration(
+            (7,), (7,), -1, 41, 8, directories=(directory_id,)
+        )
+    assert image.next_producer_id == 5000
+    assert metadata.settings().of(RecordType.DELEGATION_TOKEN) == [token]
+
+
+def test_directories_that_the_metadata_do_not_have(tmp_path: Path) -> None:
+    """They are left out, as a broker would: topics unless they are named, and deleted topics of the
+    same name. A torn partition.metadata counts as none."""
+    records = [
+        NewRecord(RecordType.FEATURE_LEVEL, 0, {"name": "metadata.version", "featureLevel": 30}),
+        topic_record("t", ONE),
+        partition_record(0, ONE),
+        partition_record(1, ONE),
+    ]
+    directories = [("t-0", ONE), ("t-1", OTHER), ("stray-0", OTHER)]
+    source = write_cluster(tmp_path / "old", records, *directories)
+    (source / "t-0" / "partition.metadata").write_bytes(b"")
+    rows = run(source, new=tmp_path / "new")
+    assert [row.note for row in rows if isinstance(row, ReviveNote)] == [
+        f"{source}/stray-0: topic stray is not in the cluster's metadata, and is left out unless"
+        " you name it",
+        f"{source}/t-1: of a deleted topic with id {uuid_text(OTHER)}, and left out; the cluster's"
+        f" metadata has {uuid_text(ONE)}",
+    ]
+    assert [row.error for row in rows if isinstance(row, PartitionFailed)] == [
+        "partition 1 of t: in none of the directories, and starts empty; replicas were on brokers"
+        " 1, 2"
+    ]
+    assert [(row.partition, row.end_offset) for row in partitions(rows, "t")] == [(0, 1), (1, 0)]
+    metadata = tmp_path / "new" / "data" / "t-0" / "partition.metadata"
+    assert metadata.read_text() == f"version: 0\ntopic_id: {uuid_text(ONE)}"
+    named = run(source, new=tmp_path / "named", selection=Selection.of("stray"))
+    assert [row.topic_id for row in partitions(named, "stray")] == [uuid_text(OTHER)]
+    assert partitions(named, "t") == []
+
+
 # -- as of a time ----------------------------------------------------------------------------------
 
 
@@ -446,6 +634,9 @@ def test_sources_that_contradict_each_other(corpora: Corpora, tmp_path: Path) ->
     rows = list(revive(engine, Revive(str(tmp_path / "new"))))
     [row] = partitions(rows, "reborn")
     assert row.sources == (str(cluster / "3" / "reborn-0"),)
+    node = rows[-1]
+    assert isinstance(node, RevivedNode)
+    assert node.node_id == 3
 
 
 def test_replicas_that_diverge_are_merged_and_reported(corpora: Corpora, tmp_path: Path) -> None:

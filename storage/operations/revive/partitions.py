@@ -236,12 +236,11 @@ class PartitionMaker:
     # -- as it is ----------------------------------------------------------------------------------
 
     def _copy(self, found: PartitionDir, target: WritableDirFd) -> None:
-        source = WritableDirFd(found.log_dir.path).child(found.name)
-        kept = [entry for entry in source.list() if entry.is_file and _is_kept(entry)]
+        kept = [entry for entry in found.directory.list() if entry.is_file and _is_kept(entry)]
         sealed = _sealed(kept) if self._link and found.log_dir.is_clean else frozenset()
         for entry in kept:
-            if entry.name not in sealed or not _is_linked(source, entry.name, target):
-                _copy_file(source, entry.name, target)
+            if entry.name not in sealed or not _is_linked(found, entry.name, target):
+                _copy_file(found.directory, entry.name, target)
         target.sync()
 
     # -- its intact batches ------------------------------------------------------------------------
@@ -380,8 +379,9 @@ def _sealed(kept: Sequence[DirectoryEntry]) -> frozenset[str]:
     return frozenset(logs[:-1])
 
 
-def _is_linked(source: WritableDirFd, name: str, target: WritableDirFd) -> bool:
+def _is_linked(found: PartitionDir, name: str, target: WritableDirFd) -> bool:
     """Links a file, and returns whether that is possible."""
+    source = WritableDirFd(found.log_dir.path).child(found.name)
     try:
         target.link(name, source, name)
     except OSError as error:
@@ -407,7 +407,7 @@ def selected_copies(engine: Engine, found: PartitionDir) -> list[PartitionDir]:
 
 
 def _others(engine: Engine, found: PartitionDir) -> Iterator[PartitionDir]:
-    if engine.log_dirs.has_preferred:
+    if engine.log_dirs.preferred is not None:
         return
     for copy in engine.copies_of(found.topic, found.partition):
         if copy != found:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import posixpath
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
@@ -57,7 +58,8 @@ class Revive:
         """Returns a line that is the same for a repetition of this request."""
         return json.dumps(
             {
-                "logDirs": [log_dir.path for log_dir in engine.log_dirs.dirs],
+                "logDirs": [posixpath.abspath(each.path) for each in engine.log_dirs.dirs],
+                "configs": dict(sorted(engine.configs.items())),
                 "until": engine.at_ms,
                 "topics": str(self.selection),
                 "listener": list(self.listener),

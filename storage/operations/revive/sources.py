@@ -91,15 +91,18 @@ class _Survey:
                 "the directories have no log of the cluster's metadata: configs, quotas, ACLs and"
                 " users are unknown"
             )
-        nodes = [each.meta.node_id for each in engine.log_dirs.dirs if each.meta.node_id >= 0]
+        metas = [each.meta for each in engine.log_dirs.dirs]
+        if engine.log_dirs.preferred is not None:
+            metas = [engine.log_dirs.preferred.meta]
+        nodes = [meta.node_id for meta in metas if meta.node_id >= 0]
         old_id = min(nodes, default=_DEFAULT_NODE_ID)
         node_id = old_id if request.node_id is None else request.node_id
         if request.node_id in nodes:
             old_id = node_id
         topics = list(self._topics())
-        clusters = [each.meta.cluster_id for each in engine.log_dirs.dirs]
+        cluster_ids = (meta.cluster_id for meta in metas)
         return SourceCluster(
-            next(filter(None, clusters), "") or random_uuid_text(),
+            next(filter(None, cluster_ids), "") or random_uuid_text(),
             node_id,
             self._release,
             topics,
