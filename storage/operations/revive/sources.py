@@ -68,6 +68,7 @@ class _Survey:
         self._engine, self._request = engine, request
         self._image = engine.metadata()
         self._settings = ClusterSettings()
+        self._set_configs: Mapping[tuple[int, str], Mapping[str, str]] = {}
         self._notes: list[ReviveNote | PartitionFailed] = []
         self._release = RELEASES[-1]
 
@@ -83,6 +84,7 @@ class _Survey:
         self._release = release_for(features, request.kafka_version, metadata_path)
         if self._image.offset >= 0:
             self._settings = self._read_settings()
+            self._set_configs = _by_resource(self._settings)
             self._notes += [
                 PartitionFailed(problem, "StorageError") for problem in self._image.problems
             ]
@@ -206,17 +208,10 @@ class _Survey:
     ) -> Mapping[str, str]:
         """Returns a topic's configs: those that kafkafs stored override the cluster's. Without the
         cluster's, a topic that was ever cleaned counts as compacted."""
-        configs = {
-            record["name"]: record["value"]
-            for record in self._settings.of(RecordType.CONFIG)
-            if (record["resourceType"], record["resourceName"]) == (ResourceType.TOPIC, name)
-        }
+        configs = dict(self._set_configs.get((ResourceType.TOPIC, name), {}))
         configs.update(self._engine.log_dirs.stored_configs(name))
-        if (
-            self._image.offset < 0
-            and name not in INTERNAL_TOPICS
-            and "cleanup.policy" not in configs
-        ):
+        is_known = self._image.offset >= 0 or name in INTERNAL_TOPICS
+        if not is_known and _CLEANUP_POLICY not in configs:
             copies = ((number, copy) for number, copy in found.items() if copy is not None)
             if any((name, number) in copy.log_dir.cleaner_offsets for number, copy in copies):
                 configs[_CLEANUP_POLICY] = "compact"
@@ -231,18 +226,22 @@ class _Survey:
 
     def _broker_configs(self, old_id: int, node_id: int) -> dict[str, dict[str, str]]:
         found: dict[str, dict[str, str]] = {}
-        for record in self._settings.of(RecordType.CONFIG):
-            if record["resourceType"] != ResourceType.BROKER:
-                continue
-            resource, name = record["resourceName"], record["name"]
-            if resource not in (ALL_BROKERS, str(old_id)):
-                continue
-            if name.startswith(_OF_MACHINE):
-                self._note(f"the broker config {name} is left out: it is for another machine")
-                continue
-            new = resource if resource == ALL_BROKERS else str(node_id)
-            found.setdefault(new, {})[name] = record["value"]
+        for old, new in ((ALL_BROKERS, ALL_BROKERS), (str(old_id), str(node_id))):
+            for name, text in self._set_configs.get((ResourceType.BROKER, old), {}).items():
+                if name.startswith(_OF_MACHINE):
+                    self._note(f"the broker config {name} is left out: it is for another machine")
+                else:
+                    found.setdefault(new, {})[name] = text
         return found
+
+
+def _by_resource(settings: ClusterSettings) -> dict[tuple[int, str], dict[str, str]]:
+    """Returns the configs of each resource, by type and name."""
+    found: dict[tuple[int, str], dict[str, str]] = {}
+    for record in settings.of(RecordType.CONFIG):
+        resource = (record["resourceType"], record["resourceName"])
+        found.setdefault(resource, {})[record["name"]] = record["value"]
+    return found
 
 
 def other_configs(settings: ClusterSettings) -> list[Message]:
