@@ -188,34 +188,51 @@ class ClusterMetadata:
         """Returns the oldest state from which every later record is there, and these. Raises
         MetadataUnavailable if there is none."""
         view = self._log.view()
-        bases = reversed(self._bases(view))
-        found = self._started(each for each in bases if _end_of(each) >= view.start_offset)
+        bases = self._bases(view)
+        if _is_empty(view):
+            found = self._started(bases)
+        else:
+            continued = [each for each in bases if _end_of(each) >= view.start_offset]
+            found = self._started(reversed(continued))
         if found.offset < 0:
             raise MetadataUnavailable(self._log.path, None, self._at_ms, self.reach())
         found.complete_quorum(view)
-        entries = log_entries(view, found.offset, found.problems)
+        entries = self._entries(view, found, _end_of(bases[0]))
         return MetadataHistory(found.replay, found.image(), found.problems, entries)
+
+    def _entries(self, view: View, found: _Sum, newest: int) -> Iterator[MetadataEntry]:
+        """Yields the records after those that were applied. The log may have lost its end, below
+        that of the `newest` snapshot."""
+        yield from log_entries(view, found.offset, found.problems)
+        end = max(found.offset, view.end_offset)
+        if end < newest:
+            what = f"offsets {end} to {newest - 1} are not in the log, only their sum in a snapshot"
+            found.problems.note_damage(CorruptError(what, self._log.path))
 
     def reach(self) -> str:
         """Describes what the log and the snapshots on the disk reach back to, and how far they
         go."""
         view = self._whole.view()
         snapshots = list_snapshots(self._log.directory)
-        oldest = _oldest(view, snapshots)
-        isolated = [each.end_offset for each in snapshots if each.end_offset < view.start_offset]
+        joined = _joined(view, snapshots)
+        oldest = _oldest(view, joined)
+        start = view.start_offset if oldest is None else oldest[0]
+        apart = sorted(each.end_offset for each in snapshots if each not in joined)
         text = ""
         if oldest is not None:
-            start, time = oldest
-            end = max([view.end_offset, *(each.end_offset for each in snapshots)])
+            end, last = view.end_offset, view.max_timestamp
+            if joined and _is_empty(view):
+                end, last = joined[0].end_offset, _time_of(joined[0], view)
             text = (
-                f"the log and its snapshots reach from offset {start} ({time_text(time)})"
-                f" to {end} ({time_text(view.max_timestamp)})"
+                f"the log and its snapshots reach from offset {start} ({time_text(oldest[1])})"
+                f" to {end} ({time_text(last)})"
             )
-        elif not isolated:
-            text = f"the log begins at offset {view.start_offset}, and no snapshot is beside it"
-        if isolated:
-            which = ", ".join(map(str, sorted(isolated)[:_OFFSETS_SHOWN]))
-            text += f"{'; ' if text else ''}there are earlier snapshots at offset {which}"
+        elif not apart:
+            text = f"the log begins at offset {start}, and no snapshot is beside it"
+        if apart:
+            which = ", ".join(map(str, apart[:_OFFSETS_SHOWN]))
+            other = "earlier" if apart[-1] < start else "other"
+            text += f"{'; ' if text else ''}there are {other} snapshots at offset {which}"
         return text
 
     def _bases(self, view: View) -> list[MetadataSnapshot | None]:
@@ -303,14 +320,27 @@ def _end_of(snapshot: MetadataSnapshot | None) -> int:
     return 0 if snapshot is None else snapshot.end_offset
 
 
-def _oldest(view: View, snapshots: Sequence[MetadataSnapshot]) -> tuple[int, int] | None:
+def _is_empty(view: View) -> bool:
+    return view.start_offset == view.end_offset
+
+
+def _joined(view: View, snapshots: Sequence[MetadataSnapshot]) -> list[MetadataSnapshot]:
+    """Returns the snapshots that the log continues: its records from their end on are there. Of an
+    empty log, that is only the newest one."""
+    found = [each for each in snapshots if each.end_offset >= view.start_offset]
+    return found[:1] if _is_empty(view) else [e for e in found if e.end_offset <= view.end_offset]
+
+
+def _oldest(view: View, joined: Sequence[MetadataSnapshot]) -> tuple[int, int] | None:
     """Returns the oldest offset that can be shown together with all later ones, and the time of
     the record before it, or of the first record for 0; None if there is none."""
-    if view.start_offset == 0:
+    if view.start_offset == 0 and not (_is_empty(view) and joined):
         first = next(log_entries(view, 0, Problems()), None)
         return 0, NO_TIMESTAMP if first is None else first.timestamp
-    fitting = [each for each in snapshots if each.end_offset >= view.start_offset]
-    if not fitting:
-        return None
-    last = fitting[-1].last_timestamp(view.context)
-    return fitting[-1].end_offset, NO_TIMESTAMP if last is None else last
+    return (joined[-1].end_offset, _time_of(joined[-1], view)) if joined else None
+
+
+def _time_of(snapshot: MetadataSnapshot, view: View) -> int:
+    """Returns the time of a snapshot's last record, -1 if it is unknown."""
+    last = snapshot.last_timestamp(view.context)
+    return NO_TIMESTAMP if last is None else last

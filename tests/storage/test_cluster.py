@@ -429,6 +429,30 @@ def test_a_snapshot_hides_how_the_cluster_became_so(cut: Path) -> None:
     assert found[1].as_json()["offset"] == 241
 
 
+def test_a_log_that_ends_before_its_newest_snapshot(cut: Path) -> None:
+    """Or that is lost: the state is that of the snapshot, and the history says what is missing."""
+    log = cut / QUORUM / f"{SNAPSHOTS[0]:020d}.log"
+    data = log.read_bytes()
+    header = next(each for each in walk(data) if each.base_offset > 300)
+    log.write_bytes(data[: header.position])
+    end = header.base_offset
+    *_, problem = texts(list_cluster_changes(Engine(str(cut)), ListClusterChanges()))
+    assert problem == (
+        f"{cut}/{QUORUM}: offsets {end} to 432 are not in the log, only their sum in a snapshot"
+    )
+    with pytest.raises(MetadataUnavailable, match=rf"168 .* to {end} .*; there are other .* 433"):
+        cluster_state(Engine(str(cut)), end + 1)
+    assert cluster_state(Engine(str(cut))).image.offset == SNAPSHOTS[1]
+    log.unlink()
+    (line,) = texts(list_cluster_changes(Engine(str(cut)), ListClusterChanges()))
+    assert line.startswith("changes before offset 433 are only known as their sum, from a snapsh")
+    reach = (
+        r"from offset 433 \(2026-11-23T22:52:18.082Z\) to 433 \(2026-.*; there are earlier .* 168"
+    )
+    with pytest.raises(MetadataUnavailable, match=reach):
+        cluster_state(Engine(str(cut)), 200)
+
+
 def values(*found: bytes) -> bytes:
     """Returns a batch after the end of groups43's log."""
     records = [SimpleRecord(value=each, timestamp=1_800_000_000_000) for each in found]
