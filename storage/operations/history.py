@@ -18,12 +18,13 @@ from __future__ import annotations
 import heapq
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import groupby
 from typing import Any, Final
 
-from ..errors import CorruptError, SegmentGone, UnknownPartition, UnknownTopic
+from ..errors import CorruptError, LogDirError, SegmentGone, UnknownPartition, UnknownTopic
 from ..format.files.names import PartitionState, TopicPartition, may_be_of_topic
 from ..format.kernels import keys as kernel
 from ..format.layout import MAX_OFFSET
@@ -90,13 +91,13 @@ def _partitions(engine: Engine, topic: str, number: int | None) -> list[TopicPar
 
 
 def _set_aside(engine: Engine, topic: str | None = None) -> list[PartitionDir]:
-    """Returns the directories of deleted and stray partitions, or of those of one topic."""
-    return [
-        each
-        for log_dir in engine.log_dirs.dirs
-        for each in log_dir.partitions()
-        if each.state in _ASIDE and (topic is None or may_be_of_topic(each.name, topic))
-    ]
+    """Returns the directories of deleted and stray partitions, or of those of one topic. A log
+    directory that cannot be listed is left out, as it is for partitions in use."""
+    found: list[PartitionDir] = []
+    for log_dir in engine.log_dirs.dirs:
+        with suppress(LogDirError, OSError):
+            found += (each for each in log_dir.partitions() if each.state in _ASIDE)
+    return [each for each in found if topic is None or may_be_of_topic(each.name, topic)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -248,6 +248,18 @@ def test_a_replica_whose_deletion_goes_on(small: Path, monkeypatch: pytest.Monke
     ]
 
 
+def test_a_directory_that_was_removed(small: Path, tmp_path: Path) -> None:
+    """The other one is still searched."""
+    other = tmp_path / "other"
+    write_partition(other / "u-0", [put(0, b"0")])
+    write_log_dir(other, {("u", 0): 1}, directory_id="ZGlyZWN0b3J5LXR3by4uLg")
+    engine = Engine([str(small), str(other)])
+    assert engine.topics().keys() == {"t", "u"}
+    shutil.rmtree(other)
+    rows = list(history(engine, History(Selection.of("t"), KEY)))
+    assert [row.is_served for row in rows if isinstance(row, KeyVersion)] == [True] * 5
+
+
 @given(
     placed=st.lists(
         st.tuples(
