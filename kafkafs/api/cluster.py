@@ -1,4 +1,4 @@
-"""The cluster of `LogDirectories.cluster`: its state by the log of its metadata."""
+"""The cluster of `LogDirectories.cluster`: its state as the metadata log records it."""
 
 from __future__ import annotations
 

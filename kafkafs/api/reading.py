@@ -118,9 +118,9 @@ class LogDirectories(_ForReading):
             return describe_groups(engine, names, on_damage)
 
     def cluster(self, *, at: Time | None = None, offset: int | None = None) -> Cluster:
-        """Returns the cluster by the log of its metadata: topics, brokers, configs, quotas, ACLs,
-        users, features and voters, now, `at` another time (as in `offset_for_time`), or after the
-        records of the metadata log below `offset`.
+        """Returns the cluster as its metadata log records it: topics, brokers, configs, quotas,
+        ACLs, users, features and voters, now, `at` another time (as in `offset_for_time`), or after
+        the records of the metadata log below `offset`.
 
         Raises NoClusterMetadata if the directories have no such log, and MetadataUnavailable if it
         and the snapshots beside it do not reach back that far.

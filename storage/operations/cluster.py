@@ -1,5 +1,5 @@
-"""Describes a cluster by the log of its metadata: topics, brokers, configs, quotas, ACLs, users,
-features and voters, now or as of an earlier offset or time, and the history of their changes.
+"""Describes a cluster as its metadata log records it: topics, brokers, configs, quotas, ACLs,
+users, features and voters, now or as of an earlier offset or time, and the history of changes.
 
 Credentials are named without their salts and keys, and configs that may be secrets are hidden.
 """
