@@ -14,11 +14,14 @@ from pathlib import Path
 import pytest
 
 from tests import answers
+from tests.spark import class_data
 
 # Background jobs of a shell ignore Ctrl-C, and so would all processes started by the tests.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# For all drivers, however a test starts them.
+os.environ["SPARK_SUBMIT_OPTS"] = class_data.options()
 
 #: Fixtures that take many seconds to set up, a running broker's client and the built wheel: the
 #: tests that use one share it in one process.
