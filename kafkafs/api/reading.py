@@ -137,8 +137,9 @@ class LogDirectories(_ForReading):
         self, on_problem: Callable[[str], None] | None = None
     ) -> Iterator[ClusterChange]:
         """Yields the changes in the log of the cluster's metadata, oldest first, each with
-        `offset`, `timestamp`, `kind`, `details` and `text`. `on_problem` is called for each record
-        that could not be read. Raises NoClusterMetadata."""
+        `offset`, `timestamp`, `kind`, `details` and `text`. Raises NoClusterMetadata and, after the
+        changes, StorageError if records could not be read; with `on_problem`, it is called for each
+        of them instead, with a line that names file and position."""
         from .cluster import changes_of
 
         self._engine.close_removed_if_due()
