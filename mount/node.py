@@ -151,6 +151,11 @@ class Node(ABC):
     @abstractmethod
     def attributes(self) -> Attributes: ...
 
+    @property
+    def xattrs_may_block(self) -> bool:
+        """False if `xattrs` needs only memory and pages that are mostly cached."""
+        return False
+
     def xattrs(self) -> Mapping[str, bytes]:
         """Returns extended attributes by their full names."""
         return {}

@@ -79,10 +79,7 @@ from .errors import UnknownGroup as UnknownGroup
 from .errors import UnknownPartition as UnknownPartition
 from .errors import UnknownTopic as UnknownTopic
 from .errors import Unregistered as Unregistered
-from .errors import did_you_mean as did_you_mean
 from .errors import fresh as fresh
-from .errors import printable as printable
-from .errors import ranges as ranges
 from .format.checksum import crc32c_implementation as crc32c_implementation
 from .format.files.checkpoints import MetaProperties as MetaProperties
 from .format.files.names import LEADER_EPOCH_FILE as LEADER_EPOCH_FILE
@@ -194,6 +191,8 @@ from .log.state.producers import OpenTransaction as OpenTransaction
 from .log_dirs.engine import Engine as Engine
 from .log_dirs.log_dir import PartitionDir as PartitionDir
 from .log_dirs.log_dir import check_is_log_dir as check_is_log_dir
+from .log_dirs.log_dirs import absolute_configs as absolute_configs
+from .log_dirs.log_dirs import configs_of_both as configs_of_both
 from .log_dirs.purging import FoundLeftover as FoundLeftover
 from .log_dirs.selection import Selected as Selected
 from .log_dirs.selection import Selection as Selection
@@ -270,10 +269,12 @@ from .operations.reindex import locked_segments as locked_segments
 from .operations.reindex import reindex_unit as reindex_unit
 from .operations.reindex import reindexed_partitions as reindexed_partitions
 from .operations.reindex import transactions_to_reindex as transactions_to_reindex
+from .operations.report.model import CodecUse as CodecUse
 from .operations.report.model import LogDirsReport as LogDirsReport
 from .operations.report.model import PartitionReport as PartitionReport
 from .operations.report.model import SegmentReport as SegmentReport
 from .operations.report.model import SegmentState as SegmentState
+from .operations.report.model import TimeGap as TimeGap
 from .operations.report.model import TopicReport as TopicReport
 from .operations.report.report import ReportLogDirs as ReportLogDirs
 from .operations.report.report import report as report
@@ -348,3 +349,6 @@ from .topics.topics import refuse_new_topic as refuse_new_topic
 from .topics.topics import refuse_unregistered as refuse_unregistered
 from .transactions.producer import TransactionalProducer as TransactionalProducer
 from .transactions.producer import abort_transaction as abort_transaction
+from .wording import did_you_mean as did_you_mean
+from .wording import printable as printable
+from .wording import ranges as ranges

@@ -19,10 +19,13 @@
     ├── CleaningAborted      cleaning: the log was truncated or deleted, or cleaning was stopped
     ├── CannotUndelete       restoring: the deleted data no longer exists, or does not fit
     ├── TopicExists          creating: the topic exists, or one whose name differs in . and _
+    ├── ConfigsNotRemoved    deleting: the topic is gone, but not its configs in kafkafs's own file
+    ├── BadLine              appending lines: one is not a record, or was refused
+    ├── NotClosed            closing: everything is durable, but the next opening must recover
     └── Refused              writing: Kafka would answer with an error; nothing was written
         ├── InvalidTopic, InvalidPartitions, Unregistered
         ├── InvalidRecord, InvalidTimestamp, MessageTooLarge, RecordListTooLarge
-        ├── OffsetOutOfRange, PolicyViolation
+        ├── OffsetOutOfRange, PolicyViolation, NotCompacted
         └── OutOfOrderSequence, InvalidProducerEpoch, InvalidTxnState,
             TransactionCoordinatorFenced
 
@@ -33,23 +36,11 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Collection, Iterable, Sequence
-from heapq import nlargest
-from itertools import pairwise
-from typing import Final, TypeVar
+from collections.abc import Collection, Sequence
+from typing import TypeVar
 
 from .clock import time_text
-
-# Ranges listed for a topic with gaps between its partition numbers.
-_RANGES_SHOWN: Final = 8
-# A log directory may have 100,000 topics, and difflib needs about 50 µs per comparison. So it
-# compares only the names that share the most pairs of adjacent letters with the misspelt one.
-_NAMES_COMPARED: Final = 1000
-_NAMES_SHOWN: Final = 3
-# Names listed where none is similar.
-_NAMES_LISTED: Final = 8
-#: Names longer than this are compared by their beginnings.
-_MAX_NAME_LENGTH: Final = 256
+from .wording import NAMES_SHOWN, did_you_mean, first_of, nearest, printable, ranges
 
 
 class StorageError(Exception):
@@ -115,8 +106,8 @@ class UnknownTopic(StorageError):
 
     def __str__(self) -> str:
         if self.strays:
-            more = ", …" if len(self.strays) > _NAMES_SHOWN else ""
-            shown = ", ".join(self.strays[:_NAMES_SHOWN]) + more
+            more = ", …" if len(self.strays) > NAMES_SHOWN else ""
+            shown = ", ".join(self.strays[:NAMES_SHOWN]) + more
             hint = f"; a broker set its partitions aside as stray, read them as {shown}"
         else:
             hint = did_you_mean(self.topic, self._there)
@@ -134,7 +125,7 @@ class CreatedLater(UnknownTopic):
         return type(self), (self.topic, self.at_ms, tuple(self._there))
 
     def __str__(self) -> str:
-        shown = sorted(self._there)[:_NAMES_SHOWN]
+        shown = sorted(self._there)[:NAMES_SHOWN]
         more = len(self._there) - len(shown)
         names = ", ".join(shown) + (f" and {more} more" if more > 0 else "")
         had = f"then there were {names}" if shown else "then there was none"
@@ -481,52 +472,6 @@ class ConfigError(StorageError):
         return f"{printable(self.name)}: {self.why}"
 
 
-def ranges(numbers: Sequence[int]) -> str:
-    """Formats ascending numbers as ranges: `0 to 2`, `0, 4 to 6`; of many ranges, only the first
-    ones."""
-    starts = [numbers[0], *(high for low, high in pairwise(numbers) if high != low + 1)]
-    ends = [*(low for low, high in pairwise(numbers) if high != low + 1), numbers[-1]]
-    spans = [
-        f"{start}" if start == end else f"{start} to {end}"
-        for start, end in zip(starts, ends, strict=True)
-    ]
-    more = ", …" if len(spans) > _RANGES_SHOWN else ""
-    return ", ".join(spans[:_RANGES_SHOWN]) + more
-
-
-def nearest(name: str, names: Iterable[str]) -> list[str]:
-    """Returns at most three of `names` that are similar to `name`, the likeliest first, ignoring
-    case."""
-    import difflib  # only a misspelt name needs it
-
-    wanted = name[:_MAX_NAME_LENGTH].casefold()
-    by_form = {each[:_MAX_NAME_LENGTH].casefold(): each for each in names}
-    forms: Collection[str] = by_form
-    if len(forms) > _NAMES_COMPARED:
-        pairs = set(pairwise(wanted))
-        forms = nlargest(
-            _NAMES_COMPARED,
-            forms,
-            key=lambda form: 2 * len(pairs & set(pairwise(form))) - abs(len(form) - len(wanted)),
-        )
-    return [by_form[form] for form in difflib.get_close_matches(wanted, forms, _NAMES_SHOWN)]
-
-
-def did_you_mean(name: str, names: Iterable[str]) -> str:
-    """Returns `; did you mean orders?`, to be appended to a message; "" if no name is similar."""
-    similar = nearest(name, names)
-    if not similar:
-        return ""
-    *others, last = similar
-    return f"; did you mean {', '.join(others)}{' or ' if others else ''}{last}?"
-
-
-def first_of(names: Sequence[str]) -> str:
-    """Returns the first names, joined by commas, and how many more there are."""
-    more = len(names) - _NAMES_LISTED
-    return ", ".join(names[:_NAMES_LISTED]) + (f" and {more} more" if more > 0 else "")
-
-
 Error = TypeVar("Error", bound=BaseException)
 
 
@@ -537,24 +482,6 @@ def fresh(error: Error) -> Error:
     form a cycle, and open files stay open until the garbage collector runs.
     """
     return copy.copy(error)
-
-
-def printable(text: str) -> str:
-    """Returns `text` on one line, safe for a terminal and a UTF-8 log, whatever it contains.
-
-    Line breaks, control characters and bytes that are not UTF-8 (surrogates, in Python's file
-    names) are escaped.
-    """
-    if text.isprintable():
-        return text
-    return "".join(char if char.isprintable() else _escape(char) for char in text)
-
-
-def _escape(char: str) -> str:
-    code = ord(char)
-    if 0xDC80 <= code <= 0xDCFF:  # a byte that os.fsdecode could not decode
-        return f"\\x{code - 0xDC00:02x}"
-    return char.encode("unicode_escape").decode("ascii")
 
 
 def raise_first(failures: list[Error]) -> None:

@@ -24,6 +24,7 @@ from .cleaner.cleaning import check_rate
 from .cleaner.manager import CleanerManager
 from .clock import Clock, SystemClock
 from .concurrency.interruption import uninterrupted
+from .concurrency.scheduler import Scheduler, TaskStatus
 from .config.kafka import Resolved, broker_config, run_configs
 from .errors import LogDirOffline, NotClosed, StorageError
 from .format.files.checkpoints import MetaProperties
@@ -39,7 +40,6 @@ from .log_dirs.log_dir import LogDir, PartitionDir
 from .log_dirs.log_dirs import LogDirs
 from .log_dirs.log_opening import LogOpening, Recovered
 from .log_dirs.purging import FoundLeftover, find_leftovers, purge
-from .log_dirs.scheduler import Scheduler, TaskStatus
 from .log_dirs.writable_log_dir import WritableLogDir
 from .log_dirs.writable_log_dirs import WritableLogDirs, refuse_same_partitions
 from .topics.restoring import Restoring

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import importlib
 import os
 import signal
 import subprocess
@@ -13,11 +14,14 @@ from pathlib import Path
 import pytest
 
 from tests import answers
+from tests.spark import class_data
 
 # Background jobs of a shell ignore Ctrl-C, and so would all processes started by the tests.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# For all drivers, however a test starts them.
+os.environ["SPARK_SUBMIT_OPTS"] = class_data.options()
 
 #: Fixtures that take many seconds to set up, a running broker's client and the built wheel: the
 #: tests that use one share it in one process.
@@ -67,6 +71,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Refuses a pytest-xdist that ignores the groups, since each process would set up all that is
     shared. Spares the garbage collector the collected tests."""
+    # Hypothesis warns about trio's random numbers if it is imported, at the latest for its summary,
+    # when the garbage collector no longer sees that trio refers to them.
+    importlib.import_module("hypothesis")
     gc.freeze()
     if not session.config.getoption("loadgroup", False):
         return

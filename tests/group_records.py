@@ -63,6 +63,32 @@ def commit(
     return SimpleRecord(timestamp, commit_key(group, topic, partition), value)
 
 
+def group_record(
+    group: str,
+    kind: str = "consumer",
+    *,
+    emptied: int = -1,
+    topics: tuple[str, ...] = (),
+    assigned: tuple[int, ...] = (),
+) -> SimpleRecord:
+    """Returns the record of a classic group with a member that subscribes to `topics` and is
+    `assigned` partitions of the first one, or of a group without members that is Empty since a
+    time."""
+    value = struct.pack(">h", 3) + text(kind) + struct.pack(">i", 1)
+    value += (text("range") + text("m")) if topics else struct.pack(">hh", -1, -1)
+    value += struct.pack(">qi", emptied, 1 if topics else 0)
+    if topics:
+        subscription = struct.pack(">hi", 0, len(topics)) + b"".join(map(text, topics))
+        subscription += struct.pack(">i", -1)
+        value += text("m") + struct.pack(">h", -1) + text("client") + text("/host")
+        value += struct.pack(">ii", 1000, 1000)
+        assignment = struct.pack(">hi", 0, 1) + text(topics[0])
+        assignment += struct.pack(f">i{len(assigned)}ii", len(assigned), *assigned, -1)
+        for part in (subscription, assignment):
+            value += struct.pack(">i", len(part)) + part
+    return SimpleRecord(0, struct.pack(">h", 2) + text(group), value)
+
+
 def group_tombstone(group: str) -> SimpleRecord:
     """Returns the record that removes a classic group."""
     return SimpleRecord(0, struct.pack(">h", 2) + text(group), None)

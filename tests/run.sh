@@ -63,14 +63,20 @@ lint() {
         ruff format --check .
 }
 
-# mypy keeps one processor busy; meanwhile another collects the tests, so that the next step finds them compiled.
+# mypy keeps one processor busy; meanwhile another prepares: it collects the tests, so that the next step finds them
+# compiled, and archives the classes of Spark, unless only chosen tests run.
 types() {
-    local collecting status=0
-    python -m pytest -q --collect-only "$@" >/dev/null 2>&1 &
-    collecting=$!
+    local preparing status=0
+    prepare "$@" >/dev/null 2>&1 &
+    preparing=$!
     mypy kafkafs tests examples || status=$?
-    wait $collecting || true # the next step says what is wrong
+    wait $preparing || true # the next step says what is wrong
     return $status
+}
+
+prepare() {
+    python -m pytest -q --collect-only "$@"
+    [ "$chosen" != 0 ] || python -m tests.spark.class_data
 }
 
 # Otherwise every process would compile all modules, and pytest rewrite all assertions, which takes 8 s in each.

@@ -51,6 +51,7 @@ missing_packages() {
         have zip || echo zip
         have man || echo man-db
         have mandoc || echo mandoc
+        have systemd-analyze || echo systemd
         have chromium || echo chromium
         have chromedriver || echo chromium-driver
     fi

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
+
+from tests.waiting import wait_until
 
 
 @contextmanager
@@ -41,3 +44,18 @@ def repeating(*works: Callable[[], object]) -> Iterator[None]:
             yield
         finally:
             is_over.set()
+
+
+def interrupt_main(is_due: Callable[[], object], interrupted: threading.Event) -> None:
+    """Sends SIGUSR1 to the main thread once `is_due`, and again until its handler has set
+    `interrupted`: one that arrives just before the thread waits for a lock does not end the wait.
+    """
+    main = threading.main_thread().ident
+    assert main is not None
+
+    def send() -> bool:
+        signal.pthread_kill(main, signal.SIGUSR1)
+        return interrupted.is_set()
+
+    wait_until(is_due)
+    wait_until(send)

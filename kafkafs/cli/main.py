@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import click
 
+from kafkafs.mount.session.file_limit import raise_file_limit
 from kafkafs.storage import did_you_mean
 
 from . import installation
@@ -105,6 +106,7 @@ class Program(click.Group):
 
     def main(self, *args: Any, **extra: Any) -> Any:
         progress.guard_output()
+        raise_file_limit()
         extra.update(prog_name=shells.PROGRAM, complete_var=shells.COMPLETE_VARIABLE)
         extra.update(standalone_mode=False)
         try:

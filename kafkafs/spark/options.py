@@ -17,7 +17,14 @@ from difflib import get_close_matches
 from functools import cache
 from typing import Any, Final
 
-from kafkafs.storage import Isolation, LogDirError, TopicPartition, local_path, milliseconds
+from kafkafs.storage import (
+    Isolation,
+    LogDirError,
+    TopicPartition,
+    absolute_configs,
+    local_path,
+    milliseconds,
+)
 
 from .topic_pattern import compile_topic_pattern
 
@@ -201,11 +208,16 @@ class Texts:
         for name, value in given.items():
             lower = name.lower()
             if lower.startswith("kafkafs."):
-                self.configs[lower] = self.used[lower] = value
+                self.configs[lower] = value
             elif lower in spelled:
                 self.used[spelled[lower]] = value
             else:
                 supported.check_other(name)
+        try:  # workers have their own working directories
+            self.configs = absolute_configs(self.configs.items())
+        except LogDirError as error:
+            raise OptionError("kafkafs.prefer.dir", str(error)) from None
+        self.used.update(self.configs)
 
     def get(self, name: str, parse: Callable[[str], Any]) -> Any:
         """Returns the parsed option, None if it was not given. Raises OptionError if `parse` raises

@@ -294,7 +294,7 @@ class Operations(pyfuse3.Operations):
     async def _xattrs(self, inode: int) -> Mapping[str, bytes]:
         node = await self._node(inode)
         self._recent.note(node)
-        return node.xattrs()
+        return await self._run(node.xattrs_may_block, node.xattrs)
 
     @handler
     async def statfs(self, ctx: pyfuse3.RequestContext) -> pyfuse3.StatvfsData:

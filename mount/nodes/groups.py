@@ -19,26 +19,17 @@ from kafkafs.storage import (
     UnknownGroup,
     UnknownPartition,
     UnknownTopic,
-    printable,
 )
 
 from ..catalog import Catalog, GroupPath
-from ..node import (
-    Attributes,
-    DirectoryNode,
-    DirEntryRun,
-    File,
-    Node,
-    directory_attributes,
-    entries_of,
-    missing,
-)
+from ..node import File, Node, missing
 from ..vfs import render
 from ..vfs.errnos import NoSuchName, Stale
 from ..vfs.inodes import GROUPS_NUMBER, GROUPS_PLACE, InodeKind, pack
 from ..vfs.key_names import CutName, key_of, name_of
 from .member import Member
 from .record import mtime_ns
+from .small_directory import SmallDirectory
 from .small_files import ComputedFile, Document
 from .stream import stream_file
 
@@ -47,20 +38,12 @@ if TYPE_CHECKING:
 
 STATUS: Final = "status.json"
 _UNREAD: Final = ".unread.jsonl"
-# What a topic of the name of the status file is called instead.
+# The name of the directory of a topic that is called like the status file.
 _STATUS_TOPIC: Final = "status%2Ejson"
 
 
-class _GroupsNode(DirectoryNode):
+class _GroupsNode(SmallDirectory):
     """A directory of groups. The kernel looks its names up each time it needs them."""
-
-    def __init__(self, catalog: Catalog, inode: int, parent_inode: int) -> None:
-        self.catalog = catalog
-        self.inode = inode
-        self.parent_inode = parent_inode
-
-    def attributes(self) -> Attributes:
-        return directory_attributes(self.inode, self.catalog.started_ns)
 
     def child_may_block(self, name: str) -> bool:
         return True
@@ -79,12 +62,9 @@ class GroupsDirectory(_GroupsNode):
             raise NoSuchName(name, image.unknown_group(name).__str__)
         return GroupDirectory(self.catalog, found)
 
-    def readdir(self, start: int) -> Iterator[DirEntryRun]:
-        nodes = ((_name_of(name), GroupDirectory(self.catalog, name)) for name in self._groups())
-        return entries_of(nodes, start)
-
-    def _groups(self) -> Mapping[str, DescribedGroup]:
-        return self.image().groups
+    def children(self) -> Iterator[tuple[str, GroupDirectory]]:
+        for name in self.image().groups:
+            yield _name_of(name), GroupDirectory(self.catalog, name)
 
 
 class GroupDirectory(_GroupsNode):
@@ -104,10 +84,7 @@ class GroupDirectory(_GroupsNode):
             raise missing(name, f"group {self.group}", [STATUS, *map(_topic_name, topics)])
         return GroupTopicDirectory(self.catalog, self.group, topic)
 
-    def readdir(self, start: int) -> Iterator[DirEntryRun]:
-        return entries_of(self._children(), start)
-
-    def _children(self) -> Iterator[tuple[str, Node]]:
+    def children(self) -> Iterator[tuple[str, Node]]:
         yield STATUS, StatusFile(self.catalog, self.group)
         for topic in self._topics():
             yield _topic_name(topic), GroupTopicDirectory(self.catalog, self.group, topic)
@@ -136,13 +113,10 @@ class GroupTopicDirectory(_GroupsNode):
             return OffsetFile(self.catalog, group, found)
         unread = None if found is None else self._unread(found)
         if unread is None:
-            raise missing(name, f"group {printable(self.group)}", offsets)
+            raise missing(name, f"group {self.group}", offsets)
         return unread
 
-    def readdir(self, start: int) -> Iterator[DirEntryRun]:
-        return entries_of(self._children(), start)
-
-    def _children(self) -> Iterator[tuple[str, Node]]:
+    def children(self) -> Iterator[tuple[str, Node]]:
         group, offsets = self._offsets()
         for number, offset in offsets.items():
             yield number, OffsetFile(self.catalog, group, offset)
@@ -195,6 +169,10 @@ class OffsetFile(ComputedFile):
         assert isinstance(found, OffsetDocument)
         return found
 
+    @property
+    def xattrs_may_block(self) -> bool:
+        return True
+
     def xattrs(self) -> Mapping[str, bytes]:
         """Returns the facts about the commit, compared with the log as it is now."""
         for row in GroupLags(self._catalog.engine).rows(self._group, [self._offset]):
@@ -211,6 +189,10 @@ class OffsetDocument(Document):
     ) -> None:
         super().__init__(inode, mtime_ns, data)
         self._compute_xattrs = xattrs
+
+    @property
+    def xattrs_may_block(self) -> bool:
+        return True
 
     def xattrs(self) -> Mapping[str, bytes]:
         return self._compute_xattrs()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from enum import IntEnum
 from typing import Final
 
@@ -11,20 +11,12 @@ from kafkafs.storage import METADATA_TOPIC, UnknownTopic, printable
 from ..catalog import Catalog
 from ..documents import status
 from ..documents.report import is_available
-from ..node import (
-    Attributes,
-    DirectoryNode,
-    DirEntryRun,
-    File,
-    Node,
-    directory_attributes,
-    entries_of,
-    missing,
-)
+from ..node import DirectoryNode, File, Node, missing
 from ..vfs import render
 from ..vfs.errnos import NoSuchName, NotPermitted, Stale
 from ..vfs.inodes import CLUSTER_NUMBER, GROUPS_NUMBER, ROOT, InodeKind, pack
 from .deleted import DeletedDirectory, is_deleted_number
+from .small_directory import SmallDirectory
 from .small_files import ComputedFile, ControlFile, RecentLogFile
 from .topic import CONFIG_FILE, TopicDirectory
 
@@ -70,66 +62,48 @@ _NAMES: Final = {
 _OF_CHANGES: Final = (CONTROL, DELETED)
 
 
-class RootDirectory(DirectoryNode):
-    inode = ROOT
-    parent_inode = ROOT
-
+class RootDirectory(SmallDirectory):
     def __init__(self, catalog: Catalog) -> None:
-        self._catalog = catalog
-
-    def attributes(self) -> Attributes:
-        return directory_attributes(self.inode, self._catalog.started_ns)
+        super().__init__(catalog, ROOT, ROOT)
 
     def child(self, name: str) -> DirectoryNode:
         if name == ABOUT:
-            return AboutDirectory(self._catalog)
+            return AboutDirectory(self.catalog)
         try:
-            self._catalog.topic(name)
+            self.catalog.topic(name)
         except UnknownTopic as error:
             raise NoSuchName(name, error.__str__) from None
-        return TopicDirectory(self._catalog, name)
+        return TopicDirectory(self.catalog, name)
 
     def make_directory(self, name: str) -> DirectoryNode:
         """Creates a topic with one partition."""
-        changes = self._catalog.changes
+        changes = self.catalog.changes
         if changes is None:
             raise NotPermitted("nothing can be created here")
         changes.topics.make(name)
-        return TopicDirectory(self._catalog, name)
+        return TopicDirectory(self.catalog, name)
 
     def remove_directory(self, name: str) -> None:
         """Removes a topic without records."""
-        changes = self._catalog.changes
+        changes = self.catalog.changes
         if changes is None or name == ABOUT:
             raise NotPermitted(f"{printable(name)} cannot be removed")
         directory = self.child(name)
         if isinstance(directory, TopicDirectory):
             directory.remove_topic()
 
-    def readdir(self, start: int) -> Iterator[DirEntryRun]:
-        topics = self._catalog.topics()
-        names = (ABOUT, *topics)
-        return entries_of(((name, self._listed(name)) for name in names), start)
-
-    def _listed(self, name: str) -> DirectoryNode:
-        """Returns the node of a listed name, without checking again that it exists."""
-        if name == ABOUT:
-            return AboutDirectory(self._catalog)
-        return TopicDirectory(self._catalog, name)
+    def children(self) -> Iterable[tuple[str, DirectoryNode]]:
+        yield ABOUT, AboutDirectory(self.catalog)
+        for topic in self.catalog.topics():
+            yield topic, TopicDirectory(self.catalog, topic)
 
 
-class AboutDirectory(DirectoryNode):
-    inode = pack(InodeKind.TOP, 0, Top.ABOUT)
-    parent_inode = ROOT
-
+class AboutDirectory(SmallDirectory):
     def __init__(self, catalog: Catalog) -> None:
-        self._catalog = catalog
-
-    def attributes(self) -> Attributes:
-        return directory_attributes(self.inode, self._catalog.started_ns)
+        super().__init__(catalog, pack(InodeKind.TOP, 0, Top.ABOUT), ROOT)
 
     def child(self, name: str) -> Node:
-        catalog = self._catalog
+        catalog = self.catalog
         if name == STATUS:
             return self._computed(Top.STATUS, lambda: status.mount_status(catalog))
         if name == CONFIG_FILE:
@@ -164,17 +138,17 @@ class AboutDirectory(DirectoryNode):
         raise missing(name, ABOUT, self._names())
 
     def _computed(self, number: Top, compute: Callable[[], bytes]) -> File:
-        catalog = self._catalog
+        catalog = self.catalog
         inode = pack(InodeKind.TOP, 0, number)
         return ComputedFile(catalog.contents, inode, catalog.started_ns, compute)
 
-    def readdir(self, start: int) -> Iterator[DirEntryRun]:
-        return entries_of(((name, self.child(name)) for name in self._names()), start)
+    def children(self) -> Iterable[tuple[str, Node]]:
+        return ((name, self.child(name)) for name in self._names())
 
     def _names(self) -> list[str]:
-        changes = self._catalog.changes
+        changes = self.catalog.changes
         left_out = set() if changes is not None else set(_OF_CHANGES)
-        if METADATA_TOPIC not in self._catalog.engine.topics():
+        if METADATA_TOPIC not in self.catalog.engine.topics():
             left_out.add(CLUSTER)
         if not is_available():
             left_out.add(REPORT)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import resource
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -23,6 +22,7 @@ from ..options import MountOptions
 from ..tree import Tree
 from ..writes.changes import Changes
 from .daemon import Ready, log_recent, log_to_stderr, run_in_background
+from .file_limit import raise_file_limit
 from .fuse_obstacle import fuse_obstacle
 from .mountpoint import MountError, check, clear, unmount
 
@@ -59,7 +59,7 @@ def mount(
     paths = [os.path.abspath(path) for path in log_dirs]
 
     def serve(ready: Ready) -> None:
-        _raise_file_limit()
+        raise_file_limit()
         memory.retain_freed()
         recent_log = log_recent()
         with _signals_as_before(), closing(make_engine(paths)) as engine:
@@ -226,10 +226,3 @@ def _kernel_options(tree: Tree, options: MountOptions) -> set[str]:
     if options.allow_other:
         flags.add("allow_other")
     return flags
-
-
-def _raise_file_limit() -> None:
-    """Raises the limit of open files to the hard limit: open streams keep their segments open."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with contextlib.suppress(ValueError, OSError):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -9,17 +9,18 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from kafkafs.storage import CorruptError, Engine
+from kafkafs.storage import CorruptError, Engine, SegmentGone
 
 from ..partition import MountedPartition
 from ..vfs import render
 from .streams import StreamPiece
 
 if TYPE_CHECKING:  # a mount that searches no history does not load the code
-    from kafkafs.storage import View
+    from kafkafs.storage import History, View
 
 _REMEMBERED: Final = 16
 _REMEMBERED_BYTES: Final = 16 << 20
@@ -43,8 +44,8 @@ class KeyLines:
         return b"".join(piece.data for piece in self.pieces if isinstance(piece, StreamPiece))
 
 
-# What changes with the records of a partition, and with the names in its directory.
-_State = tuple["View", int]
+# What changes with the records of a partition, and with the names in the directories searched.
+_State = tuple["View", Sequence[tuple[str, int]]]
 
 
 class KeyHistories:
@@ -59,12 +60,17 @@ class KeyHistories:
     def find(self, partition: MountedPartition, key: bytes) -> KeyLines:
         """Returns the history of a key; may read all files of the partition. Damage is noted.
         Raises UnknownPartition if the partition no longer exists."""
-        state = partition.view(), partition.log.directory.stat().st_mtime_ns
+        from kafkafs.storage import History, Selection
+
+        selection = Selection(((partition.topic, partition.number),))
+        request = History(selection, key, partition.isolation)
+        state = partition.view(), self._changed_at(request)
         with self._lock:
             known = self._known.get((partition, key))
-        if known is not None and known[0][0] is state[0] and known[0][1] == state[1]:
-            return known[1]
-        found = self._search(partition, key)
+            if known is not None and known[0][0] is state[0] and known[0][1] == state[1]:
+                self._known.move_to_end((partition, key))
+                return known[1]
+        found = self._search(request)
         for error in found.damage:
             partition.note_damage(error)
         with self._lock:
@@ -79,13 +85,20 @@ class KeyHistories:
             for known in [each for each in self._known if each[0] is partition]:
                 del self._known[known]
 
-    def _search(self, partition: MountedPartition, key: bytes) -> KeyLines:
-        from kafkafs.storage import History, PartitionFailed, Selection, fresh, history
+    def _changed_at(self, request: History) -> Sequence[tuple[str, int]]:
+        """Returns the directories that are searched, and when the names in each last changed."""
+        found: list[tuple[str, int]] = []
+        for each in request.directories(self._engine):
+            with suppress(SegmentGone):  # that of a deleted partition
+                found.append((each.path, each.stat().st_mtime_ns))
+        return found
 
-        selection = Selection(((partition.topic, partition.number),))
+    def _search(self, request: History) -> KeyLines:
+        from kafkafs.storage import PartitionFailed, fresh, history
+
         pieces: list[StreamPiece | CorruptError] = []
         last: int | None = None
-        for row in history(self._engine, History(selection, key, partition.isolation)):
+        for row in history(self._engine, request):
             if not isinstance(row, PartitionFailed):
                 last = row.record.timestamp
                 pieces.append(StreamPiece(render.json_line(row.as_json())))

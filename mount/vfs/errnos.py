@@ -31,7 +31,7 @@ import errno
 from collections.abc import Callable
 from typing import Final
 
-from kafkafs.storage import errors
+from kafkafs.storage import errors, printable
 
 
 class TreeError(Exception):
@@ -50,8 +50,8 @@ class NoSuchName(TreeError):
 
     def __str__(self) -> str:
         if self._why is None:
-            return f"{errors.printable(self.name)}: no such file or directory"
-        return errors.printable(self._why())
+            return f"{printable(self.name)}: no such file or directory"
+        return printable(self._why())
 
 
 class NoSuchRange(NoSuchName):
@@ -63,7 +63,7 @@ class NoSuchRange(NoSuchName):
         self.why = why
 
     def __str__(self) -> str:
-        return f"{errors.printable(self.name)}: {self.why}"
+        return f"{printable(self.name)}: {self.why}"
 
 
 class NoSuchAttribute(TreeError):

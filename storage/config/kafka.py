@@ -21,7 +21,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from ..errors import ConfigError, fresh, printable
+from ..errors import ConfigError, fresh
+from ..wording import printable
 from .schema import (
     INT_MAX,
     LONG_MAX,
@@ -154,6 +155,7 @@ class BrokerConfig:
     producer_id_expiration_ms: int = define(_DAY_MS, _int(1))
     producer_id_expiration_check_interval_ms: int = define(10 * _MINUTE_MS, _int(1))
     transaction_max_timeout_ms: int = define(15 * _MINUTE_MS, _int(1))
+    offsets_retention_minutes: int = define(7 * 24 * 60, _int(1))
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from ..errors import ConfigError, did_you_mean, printable
+from ..errors import ConfigError
+from ..wording import did_you_mean, printable
 
 T = TypeVar("T")
 

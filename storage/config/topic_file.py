@@ -18,11 +18,12 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ..errors import CorruptError, SegmentGone, printable
+from ..errors import CorruptError, SegmentGone
 from ..format.files.names import is_legal_topic
 from ..io.disk import DirFd
 from ..io.durable import WritableDirFd
 from ..io.small_file import read_value
+from ..wording import printable
 from .kafka import check_topic_configs
 
 TOPIC_CONFIGS_FILE = "kafkafs.topics"

@@ -8,18 +8,21 @@ since its rebalances are not recorded, and members have the assignment that they
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, Protocol
 
-from ..format.messages.coordinator_records import CoordinatorRecord, open_members
+from ..format.messages.coordinator_records import CoordinatorRecord, opened_member
 from ..format.messages.message import Message, Schema
 
 # The first of group.consumer.assignors, which a broker uses if no member asks for another one.
 _DEFAULT_ASSIGNOR: Final = "uniform"
-# ModernGroup's epoch of a target assignment that was never made.
+# The epoch of a modern group and of its target assignment before there are records of them.
+_FIRST_EPOCH: Final = 1
+# In place of the epoch of a removed target assignment, or of a validated topology.
 _NO_EPOCH: Final = -1
+_NO_TIMESTAMP: Final = -1
 _TASKS: Final = ("activeTasks", "standbyTasks", "warmupTasks")
 
 
@@ -61,9 +64,10 @@ class Assigned:
 
 
 @dataclass(frozen=True, slots=True)
-class RecordedMember:
-    """A member of a group. `instance_id`: only of a static member; `assignor`: the protocol of a
-    classic group, or the assignor of a consumer group; None if there is none."""
+class MemberFacts:
+    """A member of a group. `instance_id`: only of a static member; `rack`: None if not recorded;
+    `assignor`: the protocol of a classic group, or the assignor of a consumer group; None if there
+    is none."""
 
     member_id: str
     instance_id: str | None
@@ -71,6 +75,12 @@ class RecordedMember:
     host: str
     rack: str | None
     assignor: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedMember(MemberFacts):
+    """A member with what it is assigned, as recorded."""
+
     assignment: tuple[Assigned, ...]
 
 
@@ -89,16 +99,23 @@ class RecordedGroup(Protocol):
     def members(self) -> Sequence[RecordedMember]:
         """Returns the members in the order in which they joined."""
 
+    def subscribed_topics(self) -> Collection[str] | None:
+        """Returns the topics whose offsets do not expire; None if no offset does."""
+
+    def retained_since(self, committed: int) -> int:
+        """Returns when the retention of an offset begins that was committed at that time, in ms
+        since 1970."""
+
 
 class ClassicGroup:
-    """A group of consumers that use JoinGroup, or of none: it then only has offsets."""
+    """A group whose members use JoinGroup. One without members may only have offsets."""
 
     type: Final = GroupType.CLASSIC
 
     def __init__(self, message: Message, schemas: Mapping[str, Schema]) -> None:
         """`message`: a GroupMetadataValue, `schemas`: those of the consumer protocol."""
-        open_members(schemas, message)
         self._message = message
+        self._schemas = schemas
         self.protocol_type: str = message["protocolType"]
 
     @property
@@ -110,8 +127,27 @@ class ClassicGroup:
         return int(self._message["generation"])
 
     def members(self) -> Sequence[RecordedMember]:
-        assignor = self._message["protocol"]
-        return [_classic_member(each, assignor) for each in self._message["members"]]
+        found, assignor = self._message["members"], self._message["protocol"]
+        if self.protocol_type == "consumer":
+            found = [opened_member(self._schemas, each) for each in found]
+        return [_classic_member(each, assignor) for each in found]
+
+    def subscribed_topics(self) -> Collection[str] | None:
+        members = self._message["members"]
+        if not members:
+            return ()
+        if self.protocol_type != "consumer" or self._message["protocol"] is None:
+            return None
+        subscriptions = [opened_member(self._schemas, each)["subscription"] for each in members]
+        if not all(isinstance(each, dict) for each in subscriptions):
+            return None
+        return {topic for each in subscriptions for topic in each["topics"]}
+
+    def retained_since(self, committed: int) -> int:
+        emptied: int = self._message.get("currentStateTimestamp", _NO_TIMESTAMP)
+        if self._message["members"] or not self.protocol_type or emptied == _NO_TIMESTAMP:
+            return committed
+        return emptied
 
 
 #: A group that only has committed offsets, and no record of its own (a "simple" group).
@@ -156,11 +192,13 @@ class ModernGroup:
     """A consumer, share or streams group."""
 
     type: GroupType
-    epoch: int = 0
-    target_epoch: int = _NO_EPOCH
+    epoch: int = _FIRST_EPOCH
+    target_epoch: int = _FIRST_EPOCH
     topology: Message | None = None
-    validated_topology_epoch: int = _NO_EPOCH
+    validated_topology_epoch: int = 0
     joined: dict[str, _Member] = field(default_factory=dict)
+    # The topics that each regular expression of a consumer group matched.
+    matched: dict[str, Sequence[str]] = field(default_factory=dict)
 
     @property
     def protocol_type(self) -> str:
@@ -189,6 +227,30 @@ class ModernGroup:
     def members(self) -> Sequence[RecordedMember]:
         assignor = self._assignor()
         return [self._member(name, each, assignor) for name, each in self.joined.items()]
+
+    def subscribed_topics(self) -> Collection[str]:
+        if self.type is GroupType.STREAMS:
+            return self._source_topics() if self.joined else ()
+        topics: set[str] = set()
+        for each in self.joined.values():
+            metadata = each.metadata or {}
+            topics.update(metadata.get("subscribedTopicNames", ()))
+            topics.update(self.matched.get(metadata.get("subscribedTopicRegex") or "", ()))
+        return topics
+
+    def _source_topics(self) -> Collection[str]:
+        parts = (self.topology or {}).get("subtopologies", ())
+        return {
+            topic
+            for part in parts
+            for topic in (
+                *part["sourceTopics"],
+                *(each["name"] for each in part["repartitionSourceTopics"]),
+            )
+        }
+
+    def retained_since(self, committed: int) -> int:
+        return committed
 
     def _assignor(self) -> str | None:
         """Returns what most members of a consumer group ask for."""
@@ -272,13 +334,16 @@ class GroupReplay:
         return made
 
     def _group(self, type_: GroupType, key: Message, value: Message | None, offset: int) -> None:
-        group = self._modern(key["groupId"], type_, creates=value is not None)
-        if group is None:
-            return
+        name = key["groupId"]
+        group = self._modern(name, type_, creates=value is not None)
         if value is None:
-            self._remove(key["groupId"], offset)
+            # A group that only has offsets becomes one of this type first.
+            if group is not None or name not in self.groups:
+                self._remove(name, offset)
             return
+        assert group is not None
         group.epoch = value["epoch"]
+        # A tagged field that has its default value is left out.
         group.validated_topology_epoch = value.get("validatedTopologyEpoch", _NO_EPOCH)
 
     def _member(self, type_: GroupType, key: Message, value: Message | None, _offset: int) -> None:
@@ -309,6 +374,13 @@ class GroupReplay:
         if group is not None:
             group.topology = value
 
+    def _matched(self, type_: GroupType, key: Message, value: Message | None, _offset: int) -> None:
+        group = self._modern(key["groupId"], type_, creates=value is not None)
+        if group is not None and value is not None:
+            group.matched[key["regularExpression"]] = value["topics"]
+        elif group is not None:
+            group.matched.pop(key["regularExpression"], None)
+
     def _topics(self, _type: GroupType, _key: Message, value: Message | None, _offset: int) -> None:
         for field_ in _TOPIC_LISTS:
             for topic in (value or {}).get(field_, ()):
@@ -330,6 +402,7 @@ _MODERN: Final[dict[int, tuple[GroupType, _Apply]]] = {
     12: (GroupType.SHARE, GroupReplay._target),
     14: (GroupType.SHARE, GroupReplay._current),
     15: (GroupType.SHARE, GroupReplay._topics),
+    16: (GroupType.CONSUMER, GroupReplay._matched),
     17: (GroupType.STREAMS, GroupReplay._group),
     19: (GroupType.STREAMS, GroupReplay._member),
     20: (GroupType.STREAMS, GroupReplay._target),

@@ -14,7 +14,15 @@ from ..io.retry import retry_if_gone
 from ..log.read.view import View
 from ..log_dirs.engine import Engine
 from ..metadata.image import TopicMetadata
-from .coordinator import SIMPLE_GROUP, Assigned, GroupState, GroupType, RecordedGroup
+from .coordinator import (
+    SIMPLE_GROUP,
+    Assigned,
+    GroupState,
+    GroupType,
+    MemberFacts,
+    RecordedGroup,
+    RecordedMember,
+)
 from .internal_topic import (
     OFFSETS_TOPIC,
     SHARE_STATE_TOPIC,
@@ -42,7 +50,9 @@ class PartitionOffset:
     `offset`: None if nothing is stored yet; for a share group the start offset of its share
     partition. `leader_epoch`, `metadata`, `commit_timestamp` (ms since 1970): None if not stored.
     `topic_id`: "" if unknown. `finished`: the number of records after `offset` that a share group
-    has finished, None if it is not known; 0 for other groups.
+    has finished, None if it is not known; 0 for other groups. `retained_since`: when its retention
+    began, None if it does not expire; `expire_timestamp`: when it ends if an old client said so,
+    else -1.
     """
 
     topic: str
@@ -53,20 +63,23 @@ class PartitionOffset:
     commit_timestamp: int | None
     topic_id: str
     finished: int | None = 0
+    retained_since: int | None = None
+    expire_timestamp: int = -1
+
+    def has_expired(self, now_ms: int, retention_ms: int) -> bool:
+        """Returns whether the coordinator would remove it now (KIP-211)."""
+        if self.retained_since is None:
+            return False
+        if self.expire_timestamp >= 0:
+            return now_ms >= self.expire_timestamp
+        return now_ms - self.retained_since >= retention_ms
 
 
 @dataclass(frozen=True, slots=True)
-class DescribedMember:
-    """A member of a group. `instance_id`: only of a static member; `rack`, `assignor`: None if not
-    recorded. `assignment`: partitions as in `orders-0`, tasks of a streams group as in
-    `active 0_1`."""
+class DescribedMember(MemberFacts):
+    """A member with its `assignment` in order: partitions as in `orders-0`, tasks of a streams
+    group as in `active 0_1`."""
 
-    member_id: str
-    instance_id: str | None
-    client_id: str
-    host: str
-    rack: str | None
-    assignor: str | None
     assignment: tuple[str, ...]
 
     def as_json(self) -> dict[str, Any]:
@@ -127,14 +140,19 @@ class GroupsImage:
         self._coordinators = coordinators
         self._shares = shares
         self._find_topic_names = find_topic_names
+        # The group whose offsets were returned last, and these.
+        self._last: tuple[str | None, Sequence[PartitionOffset]] = None, ()
         self.failed = failed
 
     @cached_property
     def groups(self) -> Mapping[str, DescribedGroup]:
-        """The groups in order of name."""
-        found = {}
+        """The groups in order of name. If the topic got more partitions, two of them may record a
+        group; then the one counts that records it now."""
+        found: dict[str, DescribedGroup] = {}
         for number, state in self._coordinators.items():
             for name, group in _existing(state):
+                if name in found and number != coordinator_partition(name, self._partitions):
+                    continue
                 found[name] = DescribedGroup(
                     name, group.type, group.state, group.protocol_type, group.epoch, number
                 )
@@ -154,22 +172,40 @@ class GroupsImage:
         place = "" if is_here else f"{OFFSETS_TOPIC}-{number}"
         return UnknownGroup(name, tuple(self.groups), place, self._then)
 
-    def offsets(self, group: DescribedGroup) -> list[PartitionOffset]:
+    def offsets(self, group: DescribedGroup) -> Sequence[PartitionOffset]:
         """Returns what a group has read, by topic and partition."""
-        if group.type is GroupType.SHARE:
-            return self._share_offsets(group.name)
-        return [
-            PartitionOffset(
-                each.topic,
-                each.partition,
-                each.offset,
-                None if each.leader_epoch < 0 else each.leader_epoch,
-                each.metadata,
-                each.commit_timestamp,
-                each.topic_id,
+        # A mount asks for the same group with each lookup of one of its files.
+        name, found = self._last
+        if name != group.name:
+            is_share = group.type is GroupType.SHARE
+            found = self._share_offsets(group.name) if is_share else self._offsets(group)
+            self._last = group.name, found
+        return found
+
+    def _offsets(self, group: DescribedGroup) -> list[PartitionOffset]:
+        recorded = self._recorded(group)
+        subscribed = recorded.subscribed_topics()
+        found = []
+        for each in self._coordinators[group.coordinator].offsets.of(group.name):
+            is_kept = subscribed is None or each.topic in subscribed or each.is_pending
+            since = None if is_kept else recorded.retained_since(each.commit_timestamp)
+            found.append(
+                PartitionOffset(
+                    each.topic,
+                    each.partition,
+                    each.offset,
+                    None if each.leader_epoch < 0 else each.leader_epoch,
+                    each.metadata,
+                    each.commit_timestamp,
+                    each.topic_id,
+                    retained_since=since,
+                    expire_timestamp=each.expire_timestamp,
+                )
             )
-            for each in self._coordinators[group.coordinator].offsets.of(group.name)
-        ]
+        return found
+
+    def _recorded(self, group: DescribedGroup) -> RecordedGroup:
+        return self._coordinators[group.coordinator].replay.groups.get(group.name, SIMPLE_GROUP)
 
     def _share_offsets(self, name: str) -> list[PartitionOffset]:
         found = []
@@ -193,7 +229,6 @@ class GroupsImage:
 
     def members(self, group: DescribedGroup) -> list[DescribedMember]:
         """Returns a group's members in the order in which they joined."""
-        recorded = self._coordinators[group.coordinator].replay.groups.get(group.name, SIMPLE_GROUP)
         return [
             DescribedMember(
                 each.member_id,
@@ -202,16 +237,24 @@ class GroupsImage:
                 each.host,
                 each.rack,
                 each.assignor,
-                tuple(sorted(text for part in each.assignment for text in self._texts(part))),
+                self._assignment(each),
             )
-            for each in recorded.members()
+            for each in self._recorded(group).members()
         ]
 
-    def _texts(self, assigned: Assigned) -> Iterator[str]:
+    def _assignment(self, member: RecordedMember) -> tuple[str, ...]:
+        found = sorted(
+            (self._place(assigned), number)
+            for assigned in member.assignment
+            for number in assigned.partitions
+        )
+        return tuple(f"{place}{number}" for place, number in found)
+
+    def _place(self, assigned: Assigned) -> str:
+        """Returns what a partition's or a task's number follows."""
         if assigned.kind:
-            return (f"{assigned.kind} {assigned.topic}_{each}" for each in assigned.partitions)
-        topic = assigned.topic or self.topic_name(assigned.topic_id)
-        return (f"{topic}-{each}" for each in assigned.partitions)
+            return f"{assigned.kind} {assigned.topic}_"
+        return f"{assigned.topic or self.topic_name(assigned.topic_id)}-"
 
     @cached_property
     def _topic_names(self) -> Mapping[str, str]:

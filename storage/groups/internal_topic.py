@@ -4,7 +4,7 @@ The coordinator reads its log to the end, whatever its consumers may see. A comm
 counts from the transaction's COMMIT marker on, and then overrides only what was committed by older
 records: so the latest record counts whose transaction, if it has one, is committed. A tombstone
 also removes what was committed before it in a transaction that is still open. An open or aborted
-transaction commits nothing, but a group named in it exists.
+transaction commits nothing, but a group named in an open one exists.
 """
 
 from __future__ import annotations
@@ -83,9 +83,9 @@ def read_coordinator(view: View) -> CoordinatorState:
     does."""
     errors, reader = RecordErrors(), group_coordinator_records()
     table, replay = OffsetTable(), GroupReplay(reader.by_name)
-    counts = _Outcomes(view).counts
+    outcomes = _Outcomes(view)
     for columns in _columns(view, errors):
-        left = table.replay(columns, counts(columns))
+        left = table.replay(columns, outcomes.of(columns))
         for row in np.flatnonzero(left).tolist():
             record = _read(reader, columns, row, errors)
             if record is None:
@@ -128,30 +128,30 @@ def _read(
 
 
 class _Outcomes:
-    """Which records of a view count: all but those of open and aborted transactions."""
+    """The outcomes of the transactions of a view's records."""
 
     def __init__(self, view: View) -> None:
         self._view = view
         self._transactions = AbortedTransactions(tuple(view.segments), view.context)
-        # The markers of the segment read last: their offsets by producer id, and who aborted.
+        # The markers of the segment read last by producer id: their offsets, and which are aborts.
         self._segment: Segment | None = None
         self._markers: Mapping[int, tuple[list[int], list[bool]]] = {}
 
-    def counts(self, columns: Columns) -> NDArray[np.bool_]:
-        """Returns which rows count, bool of shape (n,). Columns are of one segment."""
+    def of(self, columns: Columns) -> NDArray[np.uint8]:
+        """Returns the outcome for each row, of shape (n,): ABORTED, COMMITTED or OPEN of the
+        kernel. Columns are of one segment."""
         batches = columns.batches
         transactional = np.flatnonzero(batches.flagged(TRANSACTIONAL_MASK))
-        if not len(transactional):
-            return np.ones(len(columns), dtype=np.bool_)
-        counted = np.ones(len(batches), dtype=np.bool_)
-        keys = batches.rows[transactional][:, (b.PRODUCER_ID, b.BASE_OFFSET)].tolist()
-        segments = self._view.segments
-        segment = segments[max(segments.floor_index(keys[0][1]), 0)]
-        counted[transactional] = [self._counts(segment, *key) for key in keys]
-        return np.repeat(counted, np.diff(columns.first_row))
+        outcomes = np.full(len(batches), kernel.COMMITTED, dtype=np.uint8)
+        if len(transactional):
+            keys = batches.rows[transactional][:, (b.PRODUCER_ID, b.BASE_OFFSET)].tolist()
+            segments = self._view.segments
+            segment = segments[max(segments.floor_index(keys[0][1]), 0)]
+            outcomes[transactional] = [self._outcome(segment, *key) for key in keys]
+        return np.repeat(outcomes, np.diff(columns.first_row))
 
-    def _counts(self, segment: Segment, producer_id: int, offset: int) -> bool:
-        """Returns whether the batch of a transaction counts: the next marker is COMMIT."""
+    def _outcome(self, segment: Segment, producer_id: int, offset: int) -> int:
+        """Returns the outcome of the transaction of a batch, which its next marker decides."""
         if segment is not self._segment:
             self._segment = segment
             self._markers = {
@@ -161,9 +161,13 @@ class _Outcomes:
         offsets, are_aborts = self._markers.get(producer_id, _NO_MARKERS)
         at = bisect_left(offsets, offset)
         if at < len(offsets):
-            return not are_aborts[at]
-        marker = self._transactions.deciding(producer_id, offset, segment)
-        return marker is not None and not marker.is_abort
+            is_abort = are_aborts[at]
+        else:
+            marker = self._transactions.deciding(producer_id, offset, segment)
+            if marker is None:
+                return int(kernel.OPEN)
+            is_abort = marker.is_abort
+        return int(kernel.ABORTED if is_abort else kernel.COMMITTED)
 
 
 _NO_MARKERS: Final[tuple[list[int], list[bool]]] = ([], [])

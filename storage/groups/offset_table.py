@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
@@ -30,7 +31,8 @@ class CommittedOffset:
 
     `leader_epoch`: that of the record before `offset`, -1 if it was not given. Timestamps are ms
     since 1970; `expire_timestamp` is -1 unless an old client requested one. `topic_id`: "" if the
-    record has none. `record`: offset of the record in `__consumer_offsets`.
+    record has none. `record`: offset of the record in `__consumer_offsets`. `is_pending`: whether a
+    transaction that is still open commits another offset.
     """
 
     topic: str
@@ -42,6 +44,7 @@ class CommittedOffset:
     expire_timestamp: int
     topic_id: str
     record: int
+    is_pending: bool = False
 
 
 class OffsetTable:
@@ -50,46 +53,43 @@ class OffsetTable:
     def __init__(self) -> None:
         import secrets  # imports hashlib, which most verbs do without
 
-        # Random, so that no choice of names makes all keys collide.
-        self._hash_key = secrets.randbits(64), secrets.randbits(64)
+        # The key of the hash is random, so that no choice of names makes all keys collide.
+        key = secrets.randbits(63), secrets.randbits(63)
+        self._state: Int64s = np.array([0, 0, *key], dtype=np.int64)
         self._table: Int64s = np.empty((_FIRST_ROWS, kernel.COLUMNS), dtype=np.int64)
-        self._groups: Int64s = np.empty((_FIRST_ROWS, kernel.GROUP_COLUMNS), dtype=np.int64)
         self._slots: Int64s = np.zeros(2 * _FIRST_ROWS, dtype=np.int64)
-        self._group_slots: Int64s = np.zeros(2 * _FIRST_ROWS, dtype=np.int64)
         self._arena: NDArray[np.uint8] = np.empty(_FIRST_BYTES, dtype=np.uint8)
-        # Rows of the table, bytes of the arena, and rows of the groups in use.
-        self._used: Int64s = np.zeros(3, dtype=np.int64)
         self._value: Int64s = np.empty(kernel.COLUMNS, dtype=np.int64)
 
-    def replay(self, columns: Columns, counts: NDArray[np.bool_]) -> NDArray[np.uint8]:
-        """Replays records. `counts`, bool of shape (n,), is False for those whose transaction is
-        open or was aborted. Returns for each row 0, or OTHER or MALFORMED of the kernel if it is no
-        readable commit, of shape (n,)."""
+    def replay(self, columns: Columns, outcomes: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        """Replays records. `outcomes`, of shape (n,), are those of their transactions: ABORTED,
+        COMMITTED or OPEN of the kernel. Returns for each row 0, or OTHER or MALFORMED of the kernel
+        if it is no readable commit, of shape (n,)."""
         left = np.zeros(len(columns), dtype=np.uint8)
         self._reserve(columns)
         kernel.replay(
             columns.data, np.ascontiguousarray(columns.spans),
-            np.ascontiguousarray(columns.offsets), counts.view(np.uint8), *self._hash_key,
-            self._slots, self._table, self._arena, self._group_slots, self._groups, self._used,
-            self._value, left,
+            np.ascontiguousarray(columns.offsets), outcomes,
+            self._slots, self._table, self._arena, self._state, self._value, left,
         )  # fmt: skip
         return left
 
+    @property
+    def size(self) -> int:
+        """The number of bytes of names and metadata."""
+        return int(self._state[1])
+
     def finish(self) -> OffsetsByGroup:
         """Returns what is committed now. The table must not be used any more."""
-        rows, _, groups = self._used.tolist()
-        return OffsetsByGroup(self._table[:rows], self._groups[:groups], self._arena)
+        return OffsetsByGroup(self._table[: self._state[0]], self._arena)
 
     def _reserve(self, columns: Columns) -> None:
         """Makes space for a key, a group and all bytes of each row."""
-        rows, size, groups = self._used.tolist()
-        count = len(columns)
-        if rows + count > len(self._table):
-            self._table = _grown(self._table, rows, rows + count)
+        rows, size, *_ = self._state.tolist()
+        needed = rows + 2 * len(columns)
+        if needed > len(self._table):
+            self._table = _grown(self._table, rows, needed)
             self._slots = _slots(self._table, rows)
-        if groups + count > len(self._groups):
-            self._groups = _grown(self._groups, groups, groups + count)
-            self._group_slots = _slots(self._groups, groups)
         needed = size + int(np.maximum(columns.spans[:, (1, 3)], 0).sum(dtype=np.int64))
         if needed > len(self._arena):
             self._arena = _grown(self._arena, size, needed)
@@ -98,50 +98,57 @@ class OffsetTable:
 class OffsetsByGroup:
     """Committed offsets by group."""
 
-    def __init__(self, table: Int64s, groups: Int64s, arena: NDArray[np.uint8]) -> None:
-        """`table`, `groups`, `arena`: those of the kernel."""
+    def __init__(self, table: Int64s, arena: NDArray[np.uint8]) -> None:
+        """`table`, `arena`: those of the kernel."""
         self._table = table
-        self._groups = groups
         self._arena = arena.data
 
     def __len__(self) -> int:
         """Returns the number of committed offsets."""
-        return int((self._table[:, kernel.RECORD] >= 0).sum())
+        return len(self._committed)
 
     @cached_property
     def last_records(self) -> dict[str, int]:
-        """The groups that ever committed, each with the offset of the last record that did, even if
-        its transaction is open or was aborted."""
-        columns = (0, 1, kernel.LAST_RECORD)
-        rows = self._groups[:, columns].tolist()
-        return {self._text(start, size): last for start, size, last in rows}
+        """The groups that have an offset, or one in a transaction that is open, each with the
+        offset of the last record of one."""
+        table = self._table
+        last = table[:, kernel.RECORD : kernel.OPEN_RECORD + 1].max(axis=1)
+        keys = np.flatnonzero((table[:, kernel.GROUP] >= 0) & (last >= 0))
+        last_of_group = np.full(len(table), -1, dtype=np.int64)
+        np.maximum.at(last_of_group, table[keys, kernel.GROUP], last[keys])
+        groups = np.flatnonzero(last_of_group >= 0)
+        return dict(zip(self._names(groups), last_of_group[groups].tolist(), strict=True))
+
+    def _names(self, groups: NDArray[np.intp]) -> list[str]:
+        """Returns the names of the groups in these rows."""
+        rows = self._table[groups, :2].tolist()
+        return [self._text(start + _LENGTH_BYTES, size - _LENGTH_BYTES) for start, size in rows]
 
     @cached_property
-    def _numbers(self) -> dict[str, int]:
-        return {name: number for number, name in enumerate(self.last_records)}
+    def _committed(self) -> NDArray[np.intp]:
+        """The rows with an offset, in the order of their groups."""
+        is_key = self._table[:, kernel.GROUP] >= 0
+        there = np.flatnonzero(is_key & (self._table[:, kernel.RECORD] >= 0))
+        groups: Int64s = self._table[there, kernel.GROUP]
+        return there[groups.argsort(kind="stable")]
 
     @cached_property
-    def _by_group(self) -> tuple[Int64s, Int64s]:
-        """The rows with an offset, in the order of their groups, and where each group begins."""
-        there = np.flatnonzero(self._table[:, kernel.RECORD] >= 0)
-        groups = self._table[there, kernel.GROUP]
-        order = groups.argsort(kind="stable")
-        bounds = groups[order].searchsorted(np.arange(len(self._groups) + 1))
-        return there[order], bounds
+    def _bounds(self) -> dict[str, tuple[int, int]]:
+        """The groups that have an offset, each with the bounds of its rows among `_committed`."""
+        groups, starts = np.unique(self._table[self._committed, kernel.GROUP], return_index=True)
+        bounds = pairwise([*starts.tolist(), len(self._committed)])
+        return dict(zip(self._names(groups), bounds, strict=True))
 
     def of(self, group: str) -> list[CommittedOffset]:
         """Returns a group's offsets by topic and partition."""
-        number = self._numbers.get(group, -1)
-        if number < 0:
-            return []
-        rows, bounds = self._by_group
-        own = self._table[rows[bounds[number] : bounds[number + 1]]]
+        start, end = self._bounds.get(group, (0, 0))
+        own = self._table[self._committed[start:end]]
         found = [self._offset(row) for row in own.tolist()]
         return sorted(found, key=lambda each: (each.topic, each.partition))
 
     def __iter__(self) -> Iterator[tuple[str, CommittedOffset]]:
         """Yields all groups and offsets, group by group."""
-        for group in self.last_records:
+        for group in self._bounds:
             for offset in self.of(group):
                 yield group, offset
 
@@ -163,6 +170,7 @@ class OffsetsByGroup:
             expire_timestamp=row[kernel.EXPIRE_TIMESTAMP],
             topic_id="" if topic_id == _NO_TOPIC_ID else uuid_text(topic_id),
             record=row[kernel.RECORD],
+            is_pending=row[kernel.OPEN_RECORD] >= 0,
         )
 
     def _text(self, start: int, size: int) -> str:

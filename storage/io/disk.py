@@ -52,6 +52,11 @@ _HAS_SEEK_DATA = hasattr(os, "SEEK_DATA")
 _seeking = threading.Lock()  # held for each seek and read of a system without pread(): Windows
 
 
+def absolute_path(path: str) -> str:
+    """Returns a path as a process with another working directory needs it."""
+    return os.path.abspath(path)
+
+
 class FileType(StrEnum):
     """The kind of a directory entry, without following links. The value is its name in messages."""
 
@@ -204,7 +209,7 @@ class DirFd:
             return openat.open_directory(self.name, parent)
 
     def __repr__(self) -> str:
-        return f"Directory({self.path!r})"
+        return f"DirFd({self.path!r})"
 
 
 class OpenDirFd:

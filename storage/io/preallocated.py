@@ -19,18 +19,26 @@ _CHUNK: Final = 1 << 20
 def is_preallocated(directory: DirFd, file: OpenFile, start: int, end: int) -> bool:
     """Returns whether bytes [``start``, ``end``) at the end of an active ``.log`` are only zeros,
     while a process that writes holds the lock of the partition's log directory."""
+    return has_writer(directory) and is_zero(file, start, end)
+
+
+def has_writer(directory: DirFd) -> bool:
+    """Returns whether a process that writes holds the lock of the partition's log directory. The
+    answer may change although no file does: the system releases the lock of a process that is
+    killed."""
     log_dir = directory.parent
-    if log_dir is None or isinstance(file, NoFile):
+    if log_dir is None:
         return False
     try:
-        is_held = who_holds(log_dir) != 0
+        return who_holds(log_dir) != 0
     except (StorageError, OSError):  # the lock file is unreadable
         return False
-    return is_held and is_zero(file, start, end)
 
 
 def is_zero(file: OpenFile, start: int, end: int) -> bool:
-    """Whether a range holds nothing but zeros; holes are not read."""
+    """Returns whether a range of a regular file holds nothing but zeros; holes are not read."""
+    if isinstance(file, NoFile):
+        return False
     position = min(file.next_data(start), end)
     while position < end:
         data = file.read(position, min(_CHUNK, end - position))

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator
 from os import stat_result
 from typing import Generic, TypeVar
 
-from ..errors import CorruptError, SegmentGone, StorageError, printable
+from ..errors import CorruptError, SegmentGone, StorageError
+from ..wording import printable
 from .disk import DirFd, OpenDirFd
 
 T = TypeVar("T")

@@ -17,11 +17,12 @@ from typing import Any, Final
 
 import numpy as np
 
-from ..errors import InvalidRecord, printable
+from ..errors import InvalidRecord
 from ..format.kernels import json_input as kernel
 from ..format.layout import NO_TIMESTAMP
 from ..format.records.batch import Int64s
 from ..format.records.record_columns import Field, Headers, RecordColumns, SimpleRecord
+from ..wording import printable
 from .text_input import Parsed
 
 # The average line is rarely shorter.

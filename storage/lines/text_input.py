@@ -13,9 +13,10 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import InvalidRecord, printable
+from ..errors import InvalidRecord
 from ..format.layout import NO_TIMESTAMP
 from ..format.records.record_columns import Field, Headers, RecordColumns
+from ..wording import printable
 
 _NEWLINE: Final = 10
 

@@ -18,12 +18,12 @@ from itertools import chain
 from ..cleaner.manager import CleanerManager
 from ..cleaner.plan import COMPACT
 from ..clock import Clock
+from ..concurrency.scheduler import ScheduledTask
 from ..config.kafka import UNLIMITED, BrokerConfig
 from ..errors import UnknownPartition
 from ..format.files.names import TopicPartition
 from ..log.append.writer import LogWriter
 from ..log.delete.retention import RetentionPlan
-from .scheduler import ScheduledTask
 from .writable_log_dir import WritableLogDir
 from .writable_log_dirs import WritableLogDirs, do_all
 

@@ -19,12 +19,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..config.topic_file import can_be_kept
-from ..errors import CorruptError, SegmentGone, printable
+from ..errors import CorruptError, SegmentGone
 from ..format.files.names import deleted_partition_dir, is_legal_topic, parse_partition_dir
 from ..format.files.properties import format_properties, parse_properties
 from ..format.layout import MAX_INT32, MAX_OFFSET
 from ..io.small_file import read_value
 from ..log.delete.deletions import NEVER_MS, Cause, Deletion
+from ..wording import printable
 from .log_dir import PartitionDir
 
 # Never present in a partition that is in use.

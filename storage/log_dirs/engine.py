@@ -12,8 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from time import monotonic
 from types import MappingProxyType
-from typing import ParamSpec, TypeVar
-from weakref import WeakMethod
 
 from ..cleaner.preview.latest import LatestRecords
 from ..clock import Clock, SetClock, SystemClock
@@ -29,25 +27,17 @@ from ..config.kafka import (
 from ..errors import (
     CorruptError,
     LogDirError,
-    MetadataUnavailable,
-    NoClusterMetadata,
-    SegmentGone,
     StorageError,
-    UnknownPartition,
-    UnknownTopic,
 )
 from ..format.files.names import METADATA_TOPIC, TopicPartition
 from ..format.messages.metadata import ResourceType
 from ..log.read.context import ReadContext, ReadLimits
 from ..log.read.log import Log
 from ..metadata.cluster_metadata import ClusterMetadata
-from ..metadata.existence import Existence
 from ..metadata.image import ALL_BROKERS, MetadataImage
 from .log_dir import LogDir, PartitionDir
 from .log_dirs import LogDirs
-
-P = ParamSpec("P")
-T = TypeVar("T")
+from .past import Past
 
 #: How often to check whether open files were removed.
 CLOSE_REMOVED_SECONDS = 2.0
@@ -62,32 +52,9 @@ def read_limits(config: ReaderConfig) -> ReadLimits:
     )
 
 
-def _weak(method: Callable[P, T]) -> Callable[P, T]:
-    """Returns an engine's method for its own parts, which must not keep the engine alive: one that
-    is dropped without `close` then closes its files at once, not at the next garbage collection.
-    Raises ReferenceError when called after that."""
-    found = WeakMethod(method)
-
-    def call(*args: P.args, **kwargs: P.kwargs) -> T:
-        bound = found()
-        if bound is None:
-            raise ReferenceError("the engine no longer exists")
-        return bound(*args, **kwargs)
-
-    return call
-
-
-def _reaches_back(metadata: ClusterMetadata) -> bool:
-    """Returns whether the state of the cluster at the time that `metadata` shows is known."""
-    try:
-        metadata.image_at()
-    except MetadataUnavailable:
-        return False
-    return True
-
-
 class Engine:
-    """Log directories, opened read-only."""
+    """Log directories, opened read-only. None of its parts refers to it, so one that is dropped
+    without `close` closes its files at once, not at the next garbage collection."""
 
     clock: Clock = SystemClock()
 
@@ -102,27 +69,17 @@ class Engine:
         this run's ``configs``. With ``at_ms`` (ms since 1970) everything is shown as it was at that
         time, and `clock` stands still there: see `log/read/as_of.py`."""
         self.at_ms = at_ms
-        self._existence: Existence | None = None
         if at_ms is not None:
             self.clock = SetClock(at_ms)
-            self._existence = Existence(
-                at_ms, _weak(self._metadata_then), _weak(self._metadata_now), _weak(self._id_of)
-            )
         self.configs = run_configs((configs or {}).items())
         reader = reader_config(self.configs)
         self.context = ReadContext(read_limits(reader))
-        self.log_dirs = LogDirs(
-            paths, self.context, reader.kafkafs_prefer_dir or "", _weak(self._registered_topic_id)
-        )
+        self.log_dirs = LogDirs(paths, self.context, reader.kafkafs_prefer_dir or "")
+        self._past = None if at_ms is None else Past(at_ms, self.log_dirs, self.context)
         self.latest = LatestRecords(reader.kafkafs_key_cache_bytes)
         self._logs: dict[TopicPartition, tuple[PartitionDir, Log]] = {}
         self._lock = threading.Lock()  # guards _logs
         self._closed_removed_at = monotonic()
-        self._metadata: tuple[Log, ClusterMetadata] | None = None
-        # Used only as of a time: whether the metadata reach back that far, None if it is not known
-        # yet, and the present.
-        self._reaches_back: bool | None = None
-        self._now: Engine | None = None
         self._has_resolved_configs = False
 
     def as_of(self, at_ms: int) -> Engine:
@@ -131,15 +88,14 @@ class Engine:
 
     def topics(self) -> Mapping[str, list[int]]:
         """Returns the topics in order of name, with the numbers of their partitions here."""
-        there = self.log_dirs.topics()
-        return there if self._existence is None else self._existence.of(there)
+        return self.log_dirs.topics() if self._past is None else self._past.topics()
 
     def partitions_of(self, topic: str) -> list[int]:
         """Returns the numbers of a topic's partitions here. Raises UnknownTopic."""
         there = self.topics()
         if topic not in there:
-            if self._existence is not None:
-                self._existence.check(self.log_dirs.topics(), topic)
+            if self._past is not None:
+                self._past.check(topic)
             raise self.log_dirs.unknown_topic(topic)
         return there[topic]
 
@@ -149,8 +105,9 @@ class Engine:
         strays = [number for name, number in self.log_dirs.strays() if name == topic]
         return strays or self.partitions_of(topic)
 
-    def log(self, topic: str, partition: int) -> Log:
-        """Returns one partition, or a stray, by the name of its directory and its number. Raises
+    def log(self, topic: str, partition: int, *, keep: bool = True) -> Log:
+        """Returns one partition, or a stray, by the name of its directory and its number. It stays
+        open, about 1.4 kB for each segment; unless `keep`, only if it is open already. Raises
         UnknownTopic or UnknownPartition, LogDirError if directories contradict each other."""
         found = self.partition_dir(topic, partition)
         key = (topic, partition)
@@ -160,7 +117,8 @@ class Engine:
                 return known[1]
             start = self._log_start_offset(found.log_dir, key)
             log = Log(found.directory, topic, partition, start, self.context, self.at_ms)
-            self._logs[key] = (found, log)
+            if keep:
+                self._logs[key] = (found, log)
             return log
 
     def opened(self) -> list[Log]:
@@ -198,18 +156,13 @@ class Engine:
         else from the topic's own directories; "" if neither has it, or if directories contradict
         each other. Raises UnknownTopic."""
         partitions = self.numbers_of(topic)
-        known = self._registered_topic_id(topic)
-        if known:
-            return known
+        known = self.metadata().topics.get(topic)
+        if known is not None and known.topic_id:
+            return known.topic_id
         try:
             return self.partition_dir(topic, partitions[0]).topic_id()
         except (CorruptError, LogDirError):
             return ""
-
-    def _registered_topic_id(self, topic: str) -> str:
-        """Returns the topic's id in the cluster's metadata, "" if it is not there."""
-        known = self.metadata().topics.get(topic)
-        return known.topic_id if known is not None else ""
 
     def topic_config(self, topic: str) -> Resolved:
         """Resolves the topic's configs from this run, kafkafs's own file, the cluster's metadata
@@ -247,52 +200,13 @@ class Engine:
     def metadata(self) -> MetadataImage:
         """Returns the cluster as `__cluster_metadata-0` describes it; empty if there is none.
         As of a time to which that does not reach back, returns the present."""
-        if self._existence is not None:
-            return self._metadata_then() or self._metadata_now()
-        try:
-            return self.cluster_metadata().image()
-        except (NoClusterMetadata, UnknownPartition, SegmentGone):
-            return MetadataImage()
+        then = None if self._past is None else self._past.metadata()
+        return then or self.log_dirs.metadata()
 
     def cluster_metadata(self) -> ClusterMetadata:
-        """Returns the reader of `__cluster_metadata-0`. Raises NoClusterMetadata."""
-        try:
-            log = self.log(METADATA_TOPIC, 0)
-        except (UnknownTopic, UnknownPartition):
-            raise NoClusterMetadata(",".join(each.path for each in self.log_dirs.dirs)) from None
-        if self._metadata is None or self._metadata[0] is not log:
-            self._metadata = log, self._cluster_metadata(log)
-        return self._metadata[1]
-
-    def _metadata_then(self) -> MetadataImage | None:
-        """Returns the cluster at `at_ms`; None if there is no record of it."""
-        try:
-            metadata = self.cluster_metadata()
-            if self._reaches_back is None:
-                self._reaches_back = _reaches_back(metadata)
-            image = metadata.image() if self._reaches_back else None
-        except (NoClusterMetadata, UnknownPartition, SegmentGone):
-            return None
-        return image if image is not None and image.offset > 0 else None
-
-    def _metadata_now(self) -> MetadataImage:
-        if self._now is None:
-            self._now = Engine([each.path for each in self.log_dirs.dirs], self.configs)
-        return self._now.metadata()
-
-    def _id_of(self, topic: str, partition: int) -> str:
-        try:
-            return self.log_dirs.partition(topic, partition).topic_id()
-        except (UnknownPartition, CorruptError, LogDirError):
-            return ""
-
-    def _cluster_metadata(self, log: Log) -> ClusterMetadata:
-        if self.at_ms is None:
-            return ClusterMetadata(log, self.context)
-        found = self.log_dirs.partition(METADATA_TOPIC, 0)
-        start = self._log_start_offset(found.log_dir, (METADATA_TOPIC, 0))
-        whole = Log(found.directory, METADATA_TOPIC, 0, start, self.context)
-        return ClusterMetadata(log, self.context, self.at_ms, whole)
+        """Returns the reader of `__cluster_metadata-0`. Raises NoClusterMetadata, or LogDirError if
+        directories contradict each other."""
+        return (self._past or self.log_dirs).cluster_metadata()
 
     def forget(self, topic: str, partition: int) -> None:
         """Drops a deleted partition: a directory created later may have the same inode number."""
@@ -301,16 +215,14 @@ class Engine:
 
     def close(self) -> None:
         """Closes all files. They are opened again when needed."""
-        if self._now is not None:
-            self._now.close()
         self.context.files.drop_where(lambda key: True)
         with self._lock:
             self._logs.clear()
 
     def partition_dir(self, topic: str, partition: int) -> PartitionDir:
         """Returns the directory of one partition. Raises UnknownTopic or UnknownPartition."""
-        if self._existence is not None and topic != METADATA_TOPIC:
-            self._existence.check(self.log_dirs.topics(), topic, partition)
+        if self._past is not None and topic != METADATA_TOPIC:
+            self._past.check(topic, partition)
         return self.log_dirs.partition(topic, partition)
 
     def copies_of(self, topic: str, partition: int) -> tuple[PartitionDir, ...]:
@@ -335,7 +247,7 @@ class Engine:
 
     @property
     def _metadata_problems(self) -> list[str]:
-        return self._metadata[1].problems if self._metadata is not None else []
+        return (self._past or self.log_dirs).metadata_problems
 
     @property
     def problems(self) -> list[str]:

@@ -6,11 +6,11 @@ which `meta.properties` records, or is written to record (MetaPropertiesEnsemble
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 
-from ..errors import LogDirError, SegmentGone, printable
+from ..errors import LogDirError, SegmentGone
 from ..format.files.checkpoints import MetaProperties, format_meta_properties, parse_meta_properties
 from ..format.files.names import META_PROPERTIES_FILE
 from ..format.primitives import random_uuid_text
@@ -18,6 +18,7 @@ from ..io.disk import DirFd
 from ..io.durable import WritableDirFd
 from ..io.lock import LOCK_FILE, DirectoryLock
 from ..io.small_file import read_value
+from ..wording import printable
 from .log_dir import MAX_PROPERTIES_BYTES, check_is_log_dir, owner_differences
 
 _META_VERSION = 1
@@ -57,13 +58,13 @@ def refuse_paths(paths: str | Sequence[str], required: MetaProperties | None) ->
     arguments do not change any directory. Returns the paths of those that already are log
     directories."""
     there: list[DirFd] = []
-    identities: set[Hashable] = set()
+    known: dict[Hashable, str] = {}
     for path in _listed(paths):
         directory = DirFd(path)
         identity = _identity(directory)
         known_by = path.rstrip("/") if identity is None else identity
-        _refuse_twice(path, known_by, identities)
-        identities.add(known_by)
+        _refuse_twice(path, known_by, known)
+        known[known_by] = path
         if identity is not None:
             there.append(directory)
     old = [each for each in there if not _is_empty(each)]
@@ -77,12 +78,12 @@ def hold(paths: str | Sequence[str], undo: ExitStack) -> list[LockedLogDir]:
     """Locks all log directories, given as a list of paths or as in Kafka's `log.dirs`; `undo`
     releases each of them."""
     held: list[LockedLogDir] = []
-    identities: set[Hashable] = set()
+    known: dict[Hashable, str] = {}
     for path in _listed(paths):
-        _refuse_twice(path, _identity(DirFd(path)), identities)
+        _refuse_twice(path, _identity(DirFd(path)), known)
         held.append(LockedLogDir(path))
         undo.callback(held[-1].release)
-        identities.add(_identity(held[-1].directory))
+        known[_identity(held[-1].directory)] = path
     return held
 
 
@@ -124,20 +125,16 @@ def _owner(
     known = [(path, meta) for path, meta in found if meta is not None]
     new = MetaProperties(_META_VERSION, random_uuid_text(), _NODE_ID, is_own=True)
     owner = known[0][1] if known else required or new
-    ids: set[str] = set()
+    ids: dict[str, str] = {}
     for path, meta in known:
-        _refuse_other_owner(path, meta, required or owner)
-        if meta.directory_id in ids:
-            why = f"directory.id {printable(meta.directory_id)} is also that of another directory"
-            raise LogDirError(path, why)
-        ids.update(filter(None, [meta.directory_id]))
+        for what, its, expected in owner_differences(meta, required or owner):
+            why = f"belongs to {what} {printable(its)}, not {printable(expected)}"
+            as_first = "" if required else f" as {printable(known[0][0])}"
+            raise LogDirError(path, why + as_first)
+        first = ids.setdefault(meta.directory_id, path)
+        if meta.directory_id and first is not path:
+            raise LogDirError(path, f"has the directory.id of {printable(first)}: one is a copy")
     return owner
-
-
-def _refuse_other_owner(path: str, meta: MetaProperties, owner: MetaProperties) -> None:
-    for what, found, expected in owner_differences(meta, owner):
-        why = f"belongs to {what} {printable(found)}, not {printable(expected)}"
-        raise LogDirError(path, why)
 
 
 def _identity(directory: DirFd) -> Hashable:
@@ -149,9 +146,10 @@ def _identity(directory: DirFd) -> Hashable:
     return status.st_dev, status.st_ino
 
 
-def _refuse_twice(path: str, identity: Hashable, identities: set[Hashable]) -> None:
-    if identity in identities:
-        raise LogDirError(path, "given twice")
+def _refuse_twice(path: str, identity: Hashable, known: Mapping[Hashable, str]) -> None:
+    """Raises LogDirError for a directory whose identity is already `known`, by another path."""
+    if identity in known:
+        raise LogDirError(path, f"the same directory as {printable(known[identity])}; give it once")
 
 
 def _is_empty(directory: DirFd) -> bool:

@@ -7,6 +7,7 @@ added, removed or renamed, so that getting the partitions costs one system call.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import NamedTuple, TypeVar
@@ -17,12 +18,7 @@ from ..config.topic_file import (
     FoundTopicConfigs,
     parse_topic_configs,
 )
-from ..errors import (
-    LogDirError,
-    SegmentGone,
-    StorageError,
-    printable,
-)
+from ..errors import LogDirError, SegmentGone, StorageError
 from ..format.files import names
 from ..format.files.checkpoints import (
     MetaProperties,
@@ -33,6 +29,7 @@ from ..format.files.checkpoints import (
 from ..format.files.names import PartitionDirName, PartitionState, TopicPartition
 from ..io.disk import DirectoryEntry, DirFd, FileType, OpenDirFd
 from ..io.small_file import SmallFile, Stamp, read_value, stamp
+from ..wording import printable
 
 T = TypeVar("T")
 # A line of an offset checkpoint has at most 249 + 10 + 20 characters and 3 separators: enough for a
@@ -62,6 +59,11 @@ class PartitionDir(NamedTuple):
     @property
     def path(self) -> str:
         return self.log_dir.directory.path_of(self.name)
+
+    def log_start_offset(self) -> int:
+        """Returns the checkpointed log start offset of a partition in normal use, 0 if there is
+        none."""
+        return self.log_dir.log_start_offsets.get((self.topic, self.partition), 0)
 
     def topic_id(self, held: OpenDirFd | None = None) -> str:
         """Returns the id in partition.metadata; "" if there is no such file. `held`: this
@@ -257,11 +259,13 @@ def owner_differences(
 def check_is_log_dir(directory: DirFd) -> None:
     """Raises LogDirError, with what to give instead, unless a broker may have used `directory`."""
     try:
+        directory.hold()  # raises what listing it would
+        with suppress(SegmentGone):
+            directory.stat(names.META_PROPERTIES_FILE)
+            return  # without listing what may be a hundred thousand partitions
         entries = directory.list()
     except SegmentGone:
         raise LogDirError(directory.path, "no such directory") from None
-    if any(entry.name == names.META_PROPERTIES_FILE for entry in entries):
-        return
     below = [entry.name for entry in entries if entry.is_dir]
     # Without meta.properties it may be part of a backup, if it contains a log.
     if any(names.parse_partition_dir(name) and _has(directory, name, _is_log) for name in below):

@@ -8,7 +8,7 @@ Those of different clusters, and copies of one directory, are refused, unless on
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -16,14 +16,19 @@ from ..config.topic_file import newest
 from ..errors import (
     ConfigError,
     LogDirError,
+    NoClusterMetadata,
     SegmentGone,
     UnknownPartition,
     UnknownTopic,
-    printable,
 )
-from ..format.files.names import PartitionState, TopicPartition
-from ..io.disk import DirFd
+from ..format.files.names import METADATA_TOPIC, PartitionState, TopicPartition
+from ..io.disk import DirFd, absolute_path
+from ..io.local_path import local_path
 from ..log.read.context import ReadContext
+from ..metadata.cluster_metadata import ClusterMetadata
+from ..metadata.image import MetadataImage
+from ..metadata.served_metadata import ServedMetadata
+from ..wording import printable
 from .log_dir import LogDir, PartitionDir
 from .replicas import ADVICE, PREFERRED_DIR, Partitions, ReplicaSelector
 
@@ -38,6 +43,28 @@ class _Joined:
     strays: Mapping[TopicPartition, PartitionDir] = field(default_factory=dict)
 
 
+def absolute_configs(configs: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Returns the configs of a run for a process with another working directory: kafkafs.prefer.dir
+    is an absolute path. Raises LogDirError if it is a URL of another scheme than `file`."""
+    found = dict(configs)
+    if found.get(PREFERRED_DIR):
+        found[PREFERRED_DIR] = absolute_path(local_path(found[PREFERRED_DIR]))
+    return found
+
+
+def configs_of_both(
+    configs: Mapping[str, str], first: Sequence[str], second: Sequence[str]
+) -> tuple[Mapping[str, str], Mapping[str, str]]:
+    """Returns the configs of a run for each of two sets of log directories: kafkafs.prefer.dir only
+    for the one that has this directory, or for both if none has it, so that opening fails."""
+    preferred = _path_identity(configs.get(PREFERRED_DIR, ""))
+    others = {name: text for name, text in configs.items() if name != PREFERRED_DIR}
+    is_in = [preferred in map(_path_identity, paths) for paths in (first, second)]
+    if preferred is None or not any(is_in):
+        return configs, configs
+    return configs if is_in[0] else others, configs if is_in[1] else others
+
+
 class LogDirs:
     """Several log directories as one, like the comma-separated list in Kafka's `log.dirs`, of one
     broker or several."""
@@ -47,10 +74,9 @@ class LogDirs:
         paths: str | Sequence[str],
         context: ReadContext | None = None,
         preferred: str = "",
-        registered_id: Callable[[str], str] = lambda topic: "",
     ) -> None:
         """`preferred`: the one of `paths` to serve where they contradict each other, and whose
-        replicas to serve; "" if none. `registered_id`: see ReplicaSelector.
+        replicas to serve; "" if none.
 
         Raises LogDirError if one of `paths` is not a log directory, or is given twice, or if they
         belong to different clusters or are copies of one directory and none is preferred;
@@ -64,7 +90,9 @@ class LogDirs:
         if self._preferred is None:
             for found, why in (*self.of_other_clusters(), *_copies(self.dirs)):
                 raise LogDirError(found.path, f"{why}; {ADVICE}")
-        self._selector = ReplicaSelector(context or ReadContext(), self._preferred, registered_id)
+        context = context or ReadContext()
+        self._metadata = ServedMetadata(context)
+        self._selector = ReplicaSelector(context, self._preferred, self._metadata)
         self._joined = _Joined([], Partitions({}, self._selector))
         self._failed: list[str] = []
 
@@ -104,6 +132,30 @@ class LogDirs:
         """Returns the replicas that a broker's cluster did not know, by directory name and number;
         they are not topics."""
         return self._refreshed().strays
+
+    def metadata(self) -> MetadataImage:
+        """Returns the cluster as `__cluster_metadata-0` describes it; empty if there is none."""
+        try:
+            return self.cluster_metadata().image()
+        except (NoClusterMetadata, UnknownPartition, SegmentGone):
+            return MetadataImage()
+
+    def cluster_metadata(self) -> ClusterMetadata:
+        """Returns the reader of `__cluster_metadata-0`. Raises what `metadata_partition` raises."""
+        return self._metadata.of(self.metadata_partition())
+
+    def metadata_partition(self) -> PartitionDir:
+        """Returns the directory of `__cluster_metadata-0`. Raises NoClusterMetadata if there is
+        none, LogDirError if its copies contradict each other."""
+        try:
+            return self.partition(METADATA_TOPIC, 0)
+        except (UnknownTopic, UnknownPartition):
+            raise NoClusterMetadata(",".join(each.path for each in self.dirs)) from None
+
+    @property
+    def metadata_problems(self) -> list[str]:
+        """What could not be read of the cluster's metadata so far, one line each."""
+        return self._metadata.problems
 
     def stored_configs(self, topic: str) -> Mapping[str, str]:
         """Returns a topic's configs from kafkafs's own file, as texts by name."""
@@ -189,9 +241,7 @@ def _copies(log_dirs: Sequence[LogDir]) -> Iterator[tuple[LogDir, str]]:
 
 
 def _find_preferred(log_dirs: Sequence[LogDir], path: str) -> LogDir:
-    identity = None
-    with suppress(SegmentGone):
-        identity = _identity(DirFd(path))
+    identity = _path_identity(path)
     for log_dir in log_dirs:
         if _identity(log_dir.directory) == identity:
             return log_dir
@@ -219,6 +269,13 @@ def _refuse_duplicates(log_dirs: Sequence[LogDir]) -> None:
         if first is not log_dir.path:
             why = f"the same directory as {printable(first)}; give it once"
             raise LogDirError(log_dir.path, why)
+
+
+def _path_identity(path: str) -> tuple[int, int] | None:
+    """Returns device and inode of a path given by the user; None if it cannot be a directory."""
+    with suppress(SegmentGone, LogDirError, ValueError):  # ValueError: it contains a NUL
+        return _identity(DirFd(local_path(path)))
+    return None
 
 
 def _identity(directory: DirFd) -> tuple[int, int]:

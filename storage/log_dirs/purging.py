@@ -16,11 +16,12 @@ from itertools import groupby
 from typing import Any
 
 from ..cleaner.cleaning_state import LogCleaningState
-from ..errors import CleaningAborted, SegmentGone, printable
+from ..errors import CleaningAborted, SegmentGone
 from ..format.files.names import METADATA_TOPIC, PartitionState, TopicPartition
 from ..io.disk import DirFd
 from ..log.delete import leftovers
 from ..log.delete.leftovers import LeftoverKind
+from ..wording import printable
 from .engine import Engine
 from .log_dir import PartitionDir
 from .log_dirs import LogDirs

@@ -11,19 +11,21 @@ only when they are used.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import combinations
 from time import monotonic
-from typing import Final
+from typing import Final, NamedTuple
 
-from ..errors import CorruptError, LogDirError, SegmentGone, StorageError, fresh, printable
-from ..format.files.names import LEADER_EPOCH_FILE, METADATA_TOPIC, TopicPartition
+from ..errors import CorruptError, LogDirError, SegmentGone, StorageError, fresh
+from ..format.files.names import LEADER_EPOCH_FILE, METADATA_TOPIC, FileKind, TopicPartition
 from ..io.disk import DirFd
 from ..log.read.context import ReadContext
 from ..log.read.log import Log
 from ..log.state.election import ReplicaEnd, elect, truncation_offset
-from ..log.state.epochs import read_leader_epochs
+from ..log.state.epochs import LeaderEpochFileCache, read_leader_epochs
+from ..metadata.served_metadata import ServedMetadata
+from ..wording import printable
 from .log_dir import LogDir, PartitionDir
 
 #: The config that names the preferred directory, and what to do about a contradiction.
@@ -54,14 +56,14 @@ class Partitions(Mapping[TopicPartition, PartitionDir]):
             self.topics.setdefault(topic, []).append(number)
             for copy in found:
                 first.setdefault(topic, {}).setdefault(id(copy.log_dir), copy)
-        self._spread = {
+        #: The topics that are in several log directories.
+        self.spread = {
             topic: _Topic(tuple(dirs.values())) for topic, dirs in first.items() if len(dirs) > 1
         }
 
     def __getitem__(self, key: TopicPartition) -> PartitionDir:
         copies = self._copies[key]
-        topic = self._spread.get(key[0])
-        return copies[0] if topic is None else self._selector.select(key, copies, topic)
+        return self._selector.select(key, self) if key[0] in self.spread else copies[0]
 
     def __contains__(self, key: object) -> bool:
         return key in self._copies
@@ -116,11 +118,77 @@ class _Life:
         return ""
 
 
+class _LogState(NamedTuple):
+    """What an append to a replica changes: size and mtime of its `active` `.log` ("" if it has
+    none), and the mtime of its directory; in ns, and 0 for what does not exist."""
+
+    active: str
+    size: int = 0
+    log_mtime: int = 0
+    directory_mtime: int = 0
+
+    @classmethod
+    def of(cls, directory: DirFd, active: str) -> _LogState:
+        try:
+            directory_mtime = directory.stat().st_mtime_ns
+            if not active:
+                return cls(active, directory_mtime=directory_mtime)
+            log = directory.stat(active)
+        except (StorageError, OSError):
+            return cls(active)
+        return cls(active, log.st_size, log.st_mtime_ns, directory_mtime)
+
+
+class _Replica(NamedTuple):
+    """A replica that takes part in an election, whose log was in a `state`. Without readable leader
+    epochs it takes part as one that has none; `epochs_error` says why they cannot be read, "" if
+    they can."""
+
+    found: PartitionDir
+    end: ReplicaEnd
+    epochs_error: str
+    state: _LogState
+
+    @property
+    def _path(self) -> str:
+        return printable(self.found.path)
+
+    def is_ahead(self, leader: _Replica) -> bool:
+        """Returns whether it has offsets that the leader lacks, or others instead."""
+        common = truncation_offset(leader.end.epochs, self.end.epochs)
+        return self.end.end_offset > min(common, leader.end.end_offset)
+
+    def describe_ahead(self, leader: _Replica) -> str:
+        """Describes what the leader lacks of this replica."""
+        mine, its, served = self.end, leader.end, leader._path
+        offset = truncation_offset(its.epochs, mine.epochs)
+        if offset < mine.end_offset:
+            epochs = f"its latest leader epoch is {mine.epochs.latest}, not {its.epochs.latest}"
+            left = f"its {mine.end_offset - offset} offsets from there on are not served"
+            return f"{self._path}: diverges from {served} at offset {offset}: {epochs}; {left}"
+        why = f"which is served for its leader epoch {its.epochs.latest}"
+        if not mine.epochs.entries:
+            why += f": this replica has no leader epochs, because {LEADER_EPOCH_FILE} "
+            why += "cannot be read" if self.epochs_error else "is missing or empty"
+        ahead = mine.end_offset - its.end_offset
+        return f"{self._path}: ends at offset {mine.end_offset}, {ahead} after {served}, {why}"
+
+    def describe_behind(self, leader: _Replica) -> str:
+        """Describes that this replica only lacks offsets."""
+        behind, served = leader.end.end_offset - self.end.end_offset, leader._path
+        end = f"ends at offset {self.end.end_offset}"
+        return f"{self._path}: {end}, {behind} before {served}, which is served"
+
+    def describe_epochs_error(self) -> str:
+        """Describes why it takes part as a replica without leader epochs."""
+        return f"{self._path}: leader epochs not readable: {self.epochs_error}"
+
+
 @dataclass(frozen=True, slots=True)
 class _Selected:
     """The result of an election between `copies`, whose files of leader epochs had these `stamps`.
     `unserved`: the replicas that may have what the served one lacks, one line each; `problems`: the
-    others that differ."""
+    others that differ. `states`: the log of each replica that took part, as last seen."""
 
     copies: tuple[PartitionDir, ...]
     stamps: tuple[tuple[int, int], ...]
@@ -128,6 +196,19 @@ class _Selected:
     unserved: tuple[str, ...]
     problems: tuple[str, ...]
     checked_at: float
+    states: Mapping[PartitionDir, _LogState] = field(default_factory=dict)
+
+    def states_now(self) -> dict[PartitionDir, _LogState]:
+        return {
+            found: _LogState.of(found.directory, state.active)
+            for found, state in self.states.items()
+        }
+
+    def may_be_overtaken(self, now: Mapping[PartitionDir, _LogState]) -> bool:
+        """Returns whether another log than the served one has changed. Its broker may have stopped,
+        which changes no leader epoch if it was a follower."""
+        served = self.served
+        return now != self.states and now.get(served) == self.states.get(served)
 
 
 class ReplicaSelector:
@@ -137,25 +218,26 @@ class ReplicaSelector:
         self,
         context: ReadContext,
         preferred: LogDir | None,
-        registered_id: Callable[[str], str] = lambda topic: "",
+        metadata: ServedMetadata,
     ) -> None:
-        """`registered_id` returns a topic's id in the cluster's metadata, "" if it has none."""
+        """`metadata`: reads the cluster's metadata, for the error of a topic with several ids."""
         self._context = context
         self._preferred = preferred
-        self._registered_id = registered_id
+        self._metadata = metadata
         # Guards what follows. The cluster's metadata are in a partition, too.
         self._lock = threading.RLock()
         self._selected: dict[TopicPartition, _Selected] = {}
-        self._refused: dict[TopicPartition, LogDirError] = {}
+        self._refused: dict[TopicPartition, tuple[tuple[PartitionDir, ...], LogDirError]] = {}
 
     def problems(self, partitions: Partitions) -> Iterator[str]:
         """Yields what is known to differ between copies; one line each."""
         with self._lock:
             selected, refused = dict(self._selected), dict(self._refused)
         for key in sorted({*selected, *refused}):
-            if key in refused and key in partitions:
-                yield str(refused[key])
-            elif key in selected and selected[key].copies == partitions.copies(key):
+            copies = partitions.copies(key)
+            if key in refused and refused[key][0] == copies:
+                yield str(refused[key][1])
+            elif key in selected and selected[key].copies == copies:
                 yield from selected[key].unserved
                 yield from selected[key].problems
 
@@ -168,118 +250,137 @@ class ReplicaSelector:
             if found.copies == partitions.copies(key):
                 yield from found.unserved
 
-    def select(
-        self, key: TopicPartition, copies: tuple[PartitionDir, ...], topic: _Topic
-    ) -> PartitionDir:
-        """Raises LogDirError if the copies contradict each other, or if none can be read."""
+    def select(self, key: TopicPartition, partitions: Partitions) -> PartitionDir:
+        """Returns the directory to serve of a partition, whose topic is in several. Raises
+        LogDirError if the copies contradict each other, or if none can be read."""
+        copies = partitions.copies(key)
         with self._lock:
             known = self._selected.get(key)
             if known is not None and known.copies == copies:
                 now = monotonic()
                 if len(copies) == 1 or now - known.checked_at < _ELECTION_SECONDS:
                     return known.served
-                if known.stamps == _stamps(copies):
-                    self._selected[key] = replace(known, checked_at=now)
+                states = known.states_now()
+                if known.stamps == _stamps(copies) and not known.may_be_overtaken(states):
+                    self._selected[key] = replace(known, checked_at=now, states=states)
                     return known.served
             try:
-                found = self._selected[key] = self._select(key, copies, topic)
+                found = self._selected[key] = self._select(key, partitions)
             except LogDirError as error:
-                self._refused[key] = error
+                # Without the traceback, which refers to this object.
+                self._refused[key] = copies, fresh(error)
                 raise fresh(error) from None
             self._refused.pop(key, None)
             return found.served
 
-    def _select(
-        self, key: TopicPartition, copies: tuple[PartitionDir, ...], topic: _Topic
-    ) -> _Selected:
+    def _select(self, key: TopicPartition, partitions: Partitions) -> _Selected:
+        copies = partitions.copies(key)
         stamps = _stamps(copies)
-        candidates = self._of_one_life(copies, topic)
+        candidates, problems = self._of_one_life(key, partitions)
         preferred = [copy for copy in candidates if copy.log_dir is self._preferred]
-        if preferred or len(candidates) == 1:
-            served = (preferred or candidates)[0]
-            problems = tuple(
+        if preferred:
+            served = preferred[0]
+            problems = [
                 f"{printable(copy.path)}: not served, because {printable(served.path)} is preferred"
                 for copy in copies
                 if copy is not served
-            )
-            return _Selected(copies, stamps, served, (), problems, monotonic())
+            ]
+            return _Selected(copies, stamps, served, (), tuple(problems), monotonic())
+        if len(candidates) == 1:
+            return _Selected(copies, stamps, candidates[0], (), tuple(problems), monotonic())
         _refuse_same_broker(candidates)
-        readable, ends, unserved = self._ends(key, candidates)
-        if not readable:
+        replicas, unserved = self._replicas(key, candidates)
+        if not replicas:
             raise LogDirError(candidates[0].path, f"no replica can be read; {unserved[0]}")
-        leader = elect(ends)
-        served, problems = readable[leader], ()
-        for found, end in zip(readable, ends, strict=True):
-            common = min(
-                truncation_offset(ends[leader].epochs, end.epochs), ends[leader].end_offset
-            )
-            if end.end_offset > common:
-                unserved.append(_ahead(found, end, served, ends[leader]))
-            elif end.end_offset < ends[leader].end_offset:
-                problems += (_behind(found, end, served, ends[leader]),)
-        return _Selected(copies, stamps, served, tuple(unserved), problems, monotonic())
+        known = self._selected.get(key)
+        if known is not None:  # it stays the served one among equals
+            replicas.sort(key=lambda replica: replica.found != known.served)
+        leader = replicas[elect([replica.end for replica in replicas])]
+        replicas.sort(key=lambda replica: copies.index(replica.found))
+        for replica in replicas:
+            if replica.is_ahead(leader):
+                unserved.append(replica.describe_ahead(leader))
+            elif replica.end.end_offset < leader.end.end_offset:
+                problems.append(replica.describe_behind(leader))
+            if replica.epochs_error:
+                unserved.append(replica.describe_epochs_error())
+        states = {replica.found: replica.state for replica in replicas}
+        lines = tuple(unserved), tuple(problems)
+        return _Selected(copies, stamps, leader.found, *lines, monotonic(), states)
 
     def _of_one_life(
-        self, copies: tuple[PartitionDir, ...], topic: _Topic
-    ) -> Sequence[PartitionDir]:
-        """Returns the copies that belong to the same topic, the preferred directory's if it has it.
-        Raises LogDirError if there are others and none is preferred, or only others."""
-        lives = topic.lives
-        if lives is None:
-            lives = topic.lives = {id(found.log_dir): _Life.of(found) for found in topic.found}
+        self, key: TopicPartition, partitions: Partitions
+    ) -> tuple[Sequence[PartitionDir], list[str]]:
+        """Returns a partition's copies that belong to the same topic, the preferred directory's if
+        it has it, and why the others are not served. Raises LogDirError if there are others and
+        none is preferred, or only others."""
+        copies, topic = partitions.copies(key), partitions.spread[key[0]]
+        of_topic = topic.lives
+        if of_topic is None:
+            of_topic = topic.lives = {id(found.log_dir): _Life.of(found) for found in topic.found}
+        # Partitions of different lives may be in one directory.
+        own = {id(copy.log_dir): _Life.of(copy) for copy in copies} if len(copies) > 1 else {}
+        lives = {**of_topic, **own}
         reference = lives.get(id(self._preferred))
         if reference is None:
-            for one, other in combinations(lives.values(), 2):
+            for one, other in combinations((*of_topic.values(), *own.values()), 2):
                 why = other.contradiction(one)
                 if why:
-                    known = self._registered(topic.found[0].topic)
+                    known = self._registered(key[0], partitions)
                     raise LogDirError(other.found.path, f"{why}{known}; {ADVICE}")
-            return copies
-        why = ""
-        candidates = []
-        for copy in copies:
-            differs = lives[id(copy.log_dir)].contradiction(reference)
-            why = why or differs
-            if not differs:
-                candidates.append(copy)
+            return copies, []
+        differing = {copy: lives[id(copy.log_dir)].contradiction(reference) for copy in copies}
+        candidates = [copy for copy, why in differing.items() if not why]
         if not candidates:
-            raise LogDirError(copies[0].path, f"{why}, which is preferred")
-        return candidates
+            raise LogDirError(copies[0].path, f"{differing[copies[0]]}, which is preferred")
+        others = [
+            f"{printable(copy.path)}: not served, because it {why}, which is preferred"
+            for copy, why in differing.items()
+            if why
+        ]
+        return candidates, others
 
-    def _registered(self, topic: str) -> str:
+    def _registered(self, topic: str, partitions: Partitions) -> str:
         """Returns what to add to the error of a topic with several ids."""
         if topic == METADATA_TOPIC:
             return ""
         try:
-            topic_id = self._registered_id(topic)
+            found = partitions.get((METADATA_TOPIC, 0))
+            if found is None:
+                return ""
+            known = self._metadata.of(found).image().topics.get(topic)
         except (StorageError, OSError):
             return ""
-        return f" (the cluster's metadata has {printable(topic_id)})" if topic_id else ""
+        return f" (the cluster's metadata has {printable(known.topic_id)})" if known else ""
 
-    def _ends(
+    def _replicas(
         self, key: TopicPartition, candidates: Sequence[PartitionDir]
-    ) -> tuple[list[PartitionDir], list[ReplicaEnd], list[str]]:
-        """Returns the replicas that can be read, with what an election compares, and why the others
-        cannot."""
-        readable, ends, failed = [], [], []
+    ) -> tuple[list[_Replica], list[str]]:
+        """Returns the replicas that can be read, and why the others cannot."""
+        readable, failed = [], []
         for found in candidates:
             try:
-                end = ReplicaEnd(read_leader_epochs(found.directory), self._end_offset(key, found))
+                end_offset, state = self._end_offset(key, found)
             except (StorageError, OSError) as error:
                 failed.append(f"{printable(found.path)}: replica not readable: {error}")
                 continue
-            readable.append(found)
-            ends.append(end)
-        return readable, ends, failed
+            epochs, why = LeaderEpochFileCache(), ""
+            try:
+                epochs = read_leader_epochs(found.directory)
+            except (StorageError, OSError) as error:
+                why = str(error)
+            readable.append(_Replica(found, ReplicaEnd(epochs, end_offset), why, state))
+        return readable, failed
 
-    def _end_offset(self, key: TopicPartition, found: PartitionDir) -> int:
-        """Returns a replica's log end offset."""
-
-        def start() -> int:
-            return found.log_dir.log_start_offsets.get(key, 0)
-
+    def _end_offset(self, key: TopicPartition, found: PartitionDir) -> tuple[int, _LogState]:
+        """Returns a replica's log end offset, and the state of its log at that end or before."""
+        directory = found.directory
+        log = Log(directory, *key, found.log_start_offset, self._context)
         try:
-            return Log(found.directory, *key, start, self._context).view().end_offset
+            segments = log.view().segments
+            active = segments[-1].files.name(FileKind.LOG) if segments else ""
+            state = _LogState.of(directory, active)
+            return log.view().end_offset, state
         finally:
             self._context.files.drop(found.directory)
 
@@ -308,24 +409,3 @@ def _refuse_same_broker(candidates: Sequence[PartitionDir]) -> None:
         if first is not found:
             why = f"the same partition of broker {node_id} as {printable(first.path)}; {ADVICE}"
             raise LogDirError(found.path, why)
-
-
-def _ahead(found: PartitionDir, end: ReplicaEnd, served: PartitionDir, leader: ReplicaEnd) -> str:
-    """Describes a replica with offsets that the served one lacks, or with others instead."""
-    path, other = printable(found.path), printable(served.path)
-    offset = truncation_offset(leader.epochs, end.epochs)
-    if offset < end.end_offset:
-        epochs = f"its latest leader epoch is {end.epochs.latest}, not {leader.epochs.latest}"
-        left = f"its {end.end_offset - offset} offsets from there on are not served"
-        return f"{path}: diverges from {other} at offset {offset}: {epochs}; {left}"
-    # one of them has no leader epochs
-    ahead = end.end_offset - leader.end_offset
-    why = f"which is served for its leader epoch {leader.epochs.latest}"
-    return f"{path}: ends at offset {end.end_offset}, {ahead} after {other}, {why}"
-
-
-def _behind(found: PartitionDir, end: ReplicaEnd, served: PartitionDir, leader: ReplicaEnd) -> str:
-    """Describes a replica that only lacks offsets."""
-    path, other = printable(found.path), printable(served.path)
-    behind = leader.end_offset - end.end_offset
-    return f"{path}: ends at offset {end.end_offset}, {behind} before {other}, which is served"

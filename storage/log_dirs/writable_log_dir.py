@@ -27,7 +27,6 @@ from ..errors import (
     PartitionNotOpened,
     SegmentGone,
     StorageError,
-    printable,
 )
 from ..format.files import names
 from ..format.files.checkpoints import (
@@ -47,6 +46,7 @@ from ..io.small_file import read_value
 from ..log.append.writer import LogWriter
 from ..log.delete.deletions import NEVER_MS
 from ..log.delete.leftovers import find_leftovers, remove
+from ..wording import printable
 from .checkpoints import LogDirCheckpoints
 from .deleted_topics import (
     DELETED_PARTITION_FILE,

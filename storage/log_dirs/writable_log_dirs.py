@@ -17,12 +17,12 @@ from ..errors import (
     StorageError,
     UnknownPartition,
     fresh,
-    printable,
     raise_first,
 )
 from ..format.files.names import PartitionState, TopicPartition
 from ..io.durable import SyncFailed
 from ..log.append.writer import LogWriter
+from ..wording import printable
 from .deleted_topics import DeletedTopic, deleted_topics
 from .lock_dirs import LockedLogDir
 from .log_dir import PartitionDir

@@ -14,11 +14,12 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from ..clock import time_text
-from ..errors import CorruptError, MetadataUnavailable, SegmentGone, printable
+from ..errors import CorruptError, MetadataUnavailable, SegmentGone
 from ..format.layout import NO_TIMESTAMP
 from ..log.read.context import ReadContext
 from ..log.read.log import Log
 from ..log.read.view import View
+from ..wording import printable
 from .image import MetadataImage, Quorum, Voter
 from .reading import (
     MetadataEntry,
@@ -41,13 +42,12 @@ class _Sum:
     """The records applied so far, with the offset after them; -1 before the first read. `has_gap`:
     the log begins after what they started from."""
 
-    def __init__(self, path: str, replay: MetadataReplay | None = None) -> None:
+    def __init__(self, replay: MetadataReplay | None = None) -> None:
         self.replay = MetadataReplay() if replay is None else replay
         self.problems = Problems()
         self.offset = -1
         self.timestamp = NO_TIMESTAMP
         self.has_gap = False
-        self._path = path
         self._snapshot_end = 0  # of the snapshot whose quorum is not known yet
 
     def complete_quorum(self, view: View) -> bool:
@@ -67,14 +67,13 @@ class _Sum:
         """Applies a snapshot. Raises SegmentGone, or CorruptError if it is not a file."""
         self._snapshot_end = snapshot.end_offset
         for entry in snapshot.entries(context, self.problems):
-            self.timestamp = max(self.timestamp, entry.snapshot_timestamp)
+            if entry.snapshot_timestamp is not None:
+                self.timestamp = entry.snapshot_timestamp
             self._apply(entry)
 
     def read(self, view: View, end: int) -> None:
         """Applies the log's records up to the offset `end`."""
-        for entry in log_entries(view, self.offset, self.problems):
-            if entry.offset >= end:
-                break
+        for entry in log_entries(view, self.offset, self.problems, end):
             self.timestamp = entry.timestamp
             self._apply(entry)
         self.offset = max(self.offset, end)
@@ -86,7 +85,7 @@ class _Sum:
             return
         replay.apply(record)
         if replay.complaints:
-            self.problems.note_complaints(self._path, entry.offset, replay.complaints)
+            self.problems.note_complaints(entry, replay.complaints)
 
     def image(self) -> MetadataImage:
         return self.replay.image(self.offset, self.timestamp, self.problems.all)
@@ -110,7 +109,7 @@ class ClusterMetadata:
         self._at_ms = at_ms
         self._lock = threading.Lock()  # guards what follows
         self._view: View | None = None
-        self._sum = _Sum(log.path)
+        self._sum = _Sum()
         self._image = MetadataImage()
 
     @property
@@ -209,45 +208,71 @@ class ClusterMetadata:
         """Returns the oldest state from which every later record is there, and these. Raises
         MetadataUnavailable if there is none."""
         view = self._log.view()
-        bases = reversed(self._bases(view))
-        found = self._started(each for each in bases if _end_of(each) >= view.start_offset)
+        bases = self._bases(view)
+        if _is_empty(view):
+            found = self._started(bases)
+        else:
+            continued = [each for each in bases if _end_of(each) >= view.start_offset]
+            found = self._started(reversed(continued))
         if found.offset < 0:
             raise MetadataUnavailable(self._log.path, None, self._at_ms, self.reach())
         found.complete_quorum(view)
-        entries = log_entries(view, found.offset, found.problems)
-        return MetadataHistory(self._log.path, found.replay, found.image(), found.problems, entries)
+        entries = self._entries(view, found, _end_of(bases[0]))
+        return MetadataHistory(found.replay, found.image(), found.problems, entries)
+
+    def _entries(self, view: View, found: _Sum, newest: int) -> Iterator[MetadataEntry]:
+        """Yields the records after those that were applied. The log may have lost its end, below
+        that of the `newest` snapshot."""
+        yield from log_entries(view, found.offset, found.problems)
+        end = max(found.offset, view.end_offset)
+        if end < newest:
+            what = f"offsets {end} to {newest - 1} are not in the log, only their sum in a snapshot"
+            found.problems.note_damage(CorruptError(what, self._log.path))
 
     def reach(self) -> str:
         """Describes what the log and the snapshots on the disk reach back to, and how far they
         go."""
         view = self._whole.view()
         snapshots = list_snapshots(self._log.directory)
-        oldest = _oldest(view, snapshots)
-        isolated = [each.end_offset for each in snapshots if each.end_offset < view.start_offset]
+        joined = _joined(view, snapshots)
+        oldest = _oldest(view, joined)
+        start = view.start_offset if oldest is None else oldest[0]
+        apart = sorted(each.end_offset for each in snapshots if each not in joined)
         text = ""
         if oldest is not None:
-            start, time = oldest
-            end = max([view.end_offset, *(each.end_offset for each in snapshots)])
+            end, last = view.end_offset, view.max_timestamp
+            if joined and _is_empty(view):
+                end, last = joined[0].end_offset, _time_of(joined[0], view)
             text = (
-                f"the log and its snapshots reach from offset {start} ({time_text(time)})"
-                f" to {end} ({time_text(view.max_timestamp)})"
+                f"the log and its snapshots reach from offset {start} ({time_text(oldest[1])})"
+                f" to {end} ({time_text(last)})"
             )
-        elif not isolated:
-            text = f"the log begins at offset {view.start_offset}, and no snapshot is beside it"
-        if isolated:
-            which = ", ".join(map(str, sorted(isolated)[:_OFFSETS_SHOWN]))
-            text += f"{'; ' if text else ''}there are earlier snapshots at offset {which}"
+        elif not apart:
+            text = f"the log begins at offset {start}, and no snapshot is beside it"
+        if apart:
+            which = ", ".join(map(str, apart[:_OFFSETS_SHOWN]))
+            other = "earlier" if apart[-1] < start else "other"
+            text += f"{'; ' if text else ''}there are {other} snapshots at offset {which}"
         return text
 
     def _bases(self, view: View) -> list[MetadataSnapshot | None]:
         """Returns what the state can start from, the newest first: snapshots, and None for a log
         from offset 0 on."""
         found: list[MetadataSnapshot | None] = [
-            each
-            for each in list_snapshots(self._log.directory)
-            if self._at_ms is None or each.last_timestamp(self._context) <= self._at_ms
+            each for each in list_snapshots(self._log.directory) if self._is_shown(each, view)
         ]
         return [*found, None] if view.start_offset == 0 else found
+
+    def _is_shown(self, snapshot: MetadataSnapshot, view: View) -> bool:
+        """Returns whether a snapshot has no record later than the time that is shown."""
+        if self._at_ms is None:
+            return True
+        if view.ended_at_ms is not None and snapshot.end_offset > view.end_offset:
+            return False
+        last = snapshot.last_timestamp(self._context)
+        if last is None:  # no later than the log's records up to that time, if there are any
+            return view.start_offset < view.end_offset >= snapshot.end_offset
+        return last <= self._at_ms
 
     def _refresh(self) -> View:
         """Reads what was appended since the last call."""
@@ -258,17 +283,19 @@ class ClusterMetadata:
         return view
 
     def _read_on(self, view: View) -> None:
-        if not view.start_offset <= self._sum.offset <= view.end_offset:
+        is_cut = self._view is not None and view.cuts != self._view.cuts
+        if is_cut or not view.start_offset <= self._sum.offset <= view.end_offset:
             # The first read, or the log is no longer the one read so far.
             self._sum = self._started(self._bases(view))
         found = self._sum
         found.offset = max(found.offset, 0)
         if found.offset < view.start_offset:
             found.has_gap = True
-            found.problems.note_damage(
-                f"{printable(self._log.path)}: offsets {found.offset} to "
-                f"{view.start_offset - 1} are in no snapshot and not in the log"
+            what = (
+                f"offsets {found.offset} to {view.start_offset - 1} are in no snapshot and not in"
+                " the log"
             )
+            found.problems.note_damage(CorruptError(what, self._log.path))
         found.read(view, view.end_offset)
         self._image = found.image()
 
@@ -282,7 +309,7 @@ class ClusterMetadata:
         problems: list[str] = []
         damaged: _Sum | None = None
         for snapshot in bases:
-            found = _Sum(self._log.path, replay())
+            found = _Sum(replay())
             try:
                 if snapshot is not None:
                     found.start(snapshot, self._context)
@@ -295,18 +322,17 @@ class ClusterMetadata:
                 found.problems.damage += problems
                 return found
             damaged = damaged or found
-        found = damaged or _Sum(self._log.path)
+        found = damaged or _Sum()
         found.problems.damage[:] = problems
         return found
 
 
 @dataclass(frozen=True, slots=True)
 class MetadataHistory:
-    """The records of the metadata log at `path` after an `image`, the oldest known state: `entries`
-    yields them, adding to `problems` what cannot be read. `replay` has that state, for the reader
-    to apply them to."""
+    """The records of the metadata log after an `image`, the oldest known state: `entries` yields
+    them, adding to `problems` what cannot be read. `replay` has that state, for the reader to apply
+    them to."""
 
-    path: str
     replay: MetadataReplay
     image: MetadataImage
     problems: Problems
@@ -318,13 +344,27 @@ def _end_of(snapshot: MetadataSnapshot | None) -> int:
     return 0 if snapshot is None else snapshot.end_offset
 
 
-def _oldest(view: View, snapshots: Sequence[MetadataSnapshot]) -> tuple[int, int] | None:
+def _is_empty(view: View) -> bool:
+    return view.start_offset == view.end_offset
+
+
+def _joined(view: View, snapshots: Sequence[MetadataSnapshot]) -> list[MetadataSnapshot]:
+    """Returns the snapshots that the log continues: its records from their end on are there. Of an
+    empty log, that is only the newest one."""
+    found = [each for each in snapshots if each.end_offset >= view.start_offset]
+    return found[:1] if _is_empty(view) else [e for e in found if e.end_offset <= view.end_offset]
+
+
+def _oldest(view: View, joined: Sequence[MetadataSnapshot]) -> tuple[int, int] | None:
     """Returns the oldest offset that can be shown together with all later ones, and the time of
     the record before it, or of the first record for 0; None if there is none."""
-    if view.start_offset == 0:
+    if view.start_offset == 0 and not (_is_empty(view) and joined):
         first = next(log_entries(view, 0, Problems()), None)
         return 0, NO_TIMESTAMP if first is None else first.timestamp
-    fitting = [each for each in snapshots if each.end_offset >= view.start_offset]
-    if not fitting:
-        return None
-    return fitting[-1].end_offset, fitting[-1].last_timestamp(view.context)
+    return (joined[-1].end_offset, _time_of(joined[-1], view)) if joined else None
+
+
+def _time_of(snapshot: MetadataSnapshot, view: View) -> int:
+    """Returns the time of a snapshot's last record, -1 if it is unknown."""
+    last = snapshot.last_timestamp(view.context)
+    return NO_TIMESTAMP if last is None else last

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ..errors import ranges
 from ..format.layout import ControlType
 from ..format.messages.message import Message
 from ..format.messages.metadata import RecordType, ResourceType
+from ..wording import ranges
 from .image import NO_LEADER
 from .reading import MetadataEntry, QuorumRecord
 from .replay import (
@@ -25,6 +25,7 @@ from .words import (
     acl_text,
     endpoint_text,
     entity_text,
+    number_json,
     number_text,
     resource_text,
     resource_word,
@@ -234,7 +235,7 @@ class UnitReader:
             self.simple(entry, "quotaRemoved", text, **details)
         else:
             text = f"quota {key} of {entity_text(entity)} set to {number_text(value)}"
-            self.simple(entry, "quotaSet", text, **details, value=value)
+            self.simple(entry, "quotaSet", text, **details, value=number_json(value))
 
     def add_acl(self, entry: MetadataEntry, data: Message) -> None:
         acl = acl_of(data)

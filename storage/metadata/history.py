@@ -44,19 +44,20 @@ class ClusterChange:
 
 @dataclass(slots=True)
 class _Unit:
-    """Entries that take effect together. `name`: of their transaction; `ended`: how that ended."""
+    """Entries that take effect together. `name`: of their transaction; `failure`: why they have no
+    effect, "" if they have."""
 
     entries: list[MetadataEntry]
     transaction: bool = False
     name: str = ""
-    ended: str = ""
+    failure: str = ""
 
 
 def changes(history: MetadataHistory) -> Iterator[ClusterChange]:
     """Yields the changes that the records make. They are applied to the state before them, which
     is needed to name what they refer to."""
     for unit in _units(history.entries):
-        if unit.ended:
+        if unit.failure:
             yield _without_effect(unit)
             continue
         found = [_finished(each) for each in _drafts(history, unit)]
@@ -74,29 +75,30 @@ def _units(entries: Iterable[MetadataEntry]) -> Iterator[_Unit]:
     batch = -1
     for entry in entries:
         number = -1 if isinstance(entry.record, QuorumRecord) else entry.record.number
-        in_transaction = unit is not None and unit.transaction
-        if number == RecordType.BEGIN_TRANSACTION:
-            if unit is not None:
-                yield unit
-            unit = _Unit([entry], True, _field(entry, "name"))
-        elif in_transaction and unit is not None:
+        begins = number == RecordType.BEGIN_TRANSACTION
+        if unit is not None and unit.transaction and not begins:
             unit.entries.append(entry)
             if number == RecordType.ABORT_TRANSACTION:
-                unit.ended = f"was aborted: {_field(entry, 'reason') or 'no reason given'}"
+                unit.failure = f"was aborted: {_field(entry, 'reason') or 'no reason given'}"
             if number in (RecordType.END_TRANSACTION, RecordType.ABORT_TRANSACTION):
                 yield unit
                 unit = None
-        elif unit is not None and entry.batch == batch:
+        elif unit is not None and entry.batch == batch and not begins:
             unit.entries.append(entry)
         else:
             if unit is not None:
-                yield unit
-            unit = _Unit([entry])
+                yield _cut_short(unit)
+            unit = _Unit([entry], begins, _field(entry, "name") if begins else "")
         batch = entry.batch
     if unit is not None:
-        if unit.transaction:
-            unit.ended = "is not complete"
-        yield unit
+        yield _cut_short(unit)
+
+
+def _cut_short(unit: _Unit) -> _Unit:
+    """Returns a unit after which others, or no more, follow: a transaction has not ended."""
+    if unit.transaction:
+        unit.failure = "is not complete"
+    return unit
 
 
 def _field(entry: MetadataEntry, name: str) -> str:
@@ -111,9 +113,9 @@ def _change_of(entries: Sequence[MetadataEntry], kind: str, text: str) -> Cluste
 
 
 def _without_effect(unit: _Unit) -> ClusterChange:
-    records = len(unit.entries) - 1 - unit.ended.startswith("was")
+    records = len(unit.entries) - 1 - unit.failure.startswith("was")
     what = f"transaction {unit.name}" if unit.name else "a transaction"
-    text = f"{what} {unit.ended}; its records ({records}) have no effect"
+    text = f"{what} {unit.failure}; its records ({records}) have no effect"
     change = _change_of(unit.entries, "transactionWithoutEffect", text)
     change.details = {"transaction": unit.name, "records": records}
     return change
@@ -139,7 +141,7 @@ def _drafts(history: MetadataHistory, unit: _Unit) -> Iterable[Draft]:
             replay.apply_control(record.number, record.message, entry.leader_epoch)
         elif record.number not in (RecordType.BEGIN_TRANSACTION, RecordType.END_TRANSACTION):
             replay.apply(record)
-        history.problems.note_complaints(history.path, entry.offset, replay.complaints)
+        history.problems.note_complaints(entry, replay.complaints)
     return reader.drafts.values()
 
 

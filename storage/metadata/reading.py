@@ -13,14 +13,14 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from ..errors import CorruptError, OffsetNotFound, SegmentGone, printable
+from ..errors import CorruptError, OffsetNotFound, SegmentGone
 from ..format.files.names import (
     QUORUM_STATE_FILE,
     MetadataSnapshotName,
     parse_metadata_snapshot,
 )
 from ..format.files.quorum_state import QuorumState, parse_quorum_state
-from ..format.layout import CONTROL_MASK, MAX_OFFSET, NO_TIMESTAMP, ControlType
+from ..format.layout import CONTROL_MASK, MAX_OFFSET, ControlType
 from ..format.messages.control import parse_quorum_message
 from ..format.messages.message import Message
 from ..format.messages.metadata import MetadataRecord, parse_metadata_record
@@ -35,7 +35,7 @@ from ..log.read.view import View
 from ..segment.extent import Extent, Fault
 from ..segment.walk import read_runs, walk_headers
 
-# Problems kept; a log that is all garbage would produce them without end.
+# Lines of each kind that are kept; a log that is all garbage would produce them without end.
 _MAX_PROBLEMS: Final = 100
 # Of `quorum-state`: enough for tens of thousands of voters.
 _MAX_QUORUM_STATE_BYTES: Final = 1 << 20
@@ -50,64 +50,103 @@ class QuorumRecord(NamedTuple):
 
 class MetadataEntry(NamedTuple):
     """A record with its place. All records of a batch, `batch` by its base offset, were written
-    together. `leader_epoch`: that of the quorum's leader; `timestamp`: ms since 1970."""
+    together; it is at `position` in `file`. `leader_epoch`: that of the quorum's leader;
+    `timestamp`: ms since 1970."""
 
     offset: int
     timestamp: int
     batch: int
     leader_epoch: int
     record: MetadataRecord | QuorumRecord
+    file: str = ""
+    position: int = -1
 
     @property
-    def snapshot_timestamp(self) -> int:
-        """The timestamp of the last record in the snapshot that this is the header of; -1 if it is
-        none."""
+    def snapshot_timestamp(self) -> int | None:
+        """The timestamp of the last record in the snapshot that this is the header of; None if it
+        is none."""
         record = self.record
         if isinstance(record, QuorumRecord) and record.number == ControlType.SNAPSHOT_HEADER:
             return int(record.message["lastContainedLogTimestamp"])
-        return NO_TIMESTAMP
+        return None
+
+    @property
+    def is_footer(self) -> bool:
+        """Whether this is the last record of a snapshot."""
+        record = self.record
+        return isinstance(record, QuorumRecord) and record.number == ControlType.SNAPSHOT_FOOTER
 
 
 @dataclass(slots=True)
 class Problems:
     """What could not be read, a line each: `damage`, and what is `unknown` to this version, or
-    refers to what no record created."""
+    refers to what no record created. `more`: how many others there are."""
 
     damage: list[str] = field(default_factory=list)
     unknown: list[str] = field(default_factory=list)
+    more: int = 0
 
-    def note_damage(self, line: str) -> None:
-        _note(self.damage, line)
+    def note_damage(self, error: CorruptError) -> None:
+        self._note(self.damage, error)
 
-    def note_unknown(self, line: str) -> None:
-        _note(self.unknown, line)
+    def note_unknown(self, error: CorruptError) -> None:
+        self._note(self.unknown, error)
 
-    def note_complaints(self, path: str, offset: int, complaints: list[str]) -> None:
-        """Takes what a replay could not apply of the record at `offset`. Where something could not
-        be read, later records are bound to refer to what it created, which is not noted."""
+    def _note(self, lines: list[str], error: CorruptError) -> None:
+        if len(lines) < _MAX_PROBLEMS:
+            lines.append(str(error))
+        else:
+            self.more += 1
+
+    def note_complaints(self, entry: MetadataEntry, complaints: list[str]) -> None:
+        """Takes what a replay could not apply of a record. Where something could not be read, later
+        records are bound to refer to what it created, which is not noted."""
         for complaint in complaints if not self.damage else ():
-            self.note_unknown(f"{printable(path)}: offset {offset}: {complaint}")
+            what = f"offset {entry.offset}: {complaint}"
+            self.note_unknown(CorruptError(what, entry.file, entry.position))
         complaints.clear()
 
     @property
     def all(self) -> tuple[str, ...]:
-        return *self.damage, *self.unknown
+        rest = [f"{self.more} more problems are not listed"] if self.more else []
+        return *self.damage, *self.unknown, *rest
 
 
-def _note(lines: list[str], line: str) -> None:
-    if len(lines) < _MAX_PROBLEMS:
-        lines.append(line)
-
-
-def log_entries(view: View, start: int, problems: Problems) -> Iterator[MetadataEntry]:
-    """Yields the records of a view with offsets from `start` on."""
+def log_entries(
+    view: View, start: int, problems: Problems, end: int = MAX_OFFSET
+) -> Iterator[MetadataEntry]:
+    """Yields the records of a view with offsets in [`start`, `end`). The log is never compacted, so
+    offsets that it leaves out are damage."""
     limit = view.context.limits.max_batch_bytes
+    end = min(end, view.end_offset)
+    expected = max(start, view.start_offset)
     for segment in view.segments.from_offset(start):
+        if segment.base_offset >= end:
+            return
         position = position_for(segment, start, limit) if start > segment.base_offset else 0
         extent = extent_from(segment, position, limit)
-        yield from _entries(extent, view.context, start, view.end_offset, problems)
-    if view.tail is not None:
-        problems.note_damage(str(view.tail.error))
+        for part in _parts(extent, view.context, problems):
+            if part is None:
+                expected = MAX_OFFSET
+                continue
+            _note_gaps(part, expected, end, problems)
+            yield from _parsed(part, start, end, problems)
+            expected = int(part.batches.column(b.LAST_OFFSET)[-1]) + 1
+            if expected >= end:
+                break
+    if view.tail is not None and end == view.end_offset:
+        problems.note_damage(view.tail.error)
+
+
+def _note_gaps(columns: Columns, expected: int, end: int, problems: Problems) -> None:
+    """Notes the offsets below `end` that are missing before a batch; `expected`: the first one's
+    base offset if none are."""
+    bases = columns.batches.column(b.BASE_OFFSET)
+    ends = np.append(expected, columns.batches.column(b.LAST_OFFSET)[:-1] + 1)
+    for row in np.flatnonzero((bases > ends) & (ends < end)).tolist():
+        what = f"offsets {ends[row]} to {bases[row] - 1} are missing"
+        position = columns.batches[row].position
+        problems.note_damage(CorruptError(what, columns.file, position))
 
 
 def control_entries(view: View, end: int) -> Iterator[MetadataEntry]:
@@ -148,20 +187,28 @@ class MetadataSnapshot:
         return self.directory.path_of(self.file)
 
     def entries(self, context: ReadContext, problems: Problems) -> Iterator[MetadataEntry]:
-        """Yields its records. Raises SegmentGone, or CorruptError if it is not a file."""
+        """Yields its records. One without a footer is damaged: records may be missing at its end.
+        Raises SegmentGone, or CorruptError if it is not a file."""
         file = self.directory.open(self.file)
         limit = context.limits.max_batch_bytes
         extent = Extent(file, base_offset=0, start=0, end=file.size(), max_batch_bytes=limit)
-        yield from _entries(extent, context, 0, MAX_OFFSET, problems)
+        is_whole = False
+        for part in _parts(extent, context, problems):
+            for entry in _parsed(part, 0, MAX_OFFSET, problems) if part is not None else ():
+                is_whole = entry.is_footer
+                yield entry
+        if not is_whole:
+            what = "the snapshot has no footer, its end may be missing"
+            problems.note_damage(CorruptError(what, self.path, extent.end))
 
-    def last_timestamp(self, context: ReadContext) -> int:
-        """Returns the timestamp of the last record that it contains, -1 if unknown."""
+    def last_timestamp(self, context: ReadContext) -> int | None:
+        """Returns the timestamp of the last record that it contains, None if unknown."""
         try:
             for entry in self.entries(context, Problems()):
                 return entry.snapshot_timestamp
         except (SegmentGone, CorruptError):
             pass
-        return NO_TIMESTAMP
+        return None
 
 
 def list_snapshots(directory: DirFd) -> list[MetadataSnapshot]:
@@ -177,20 +224,21 @@ def list_snapshots(directory: DirFd) -> list[MetadataSnapshot]:
     ]
 
 
-def _entries(
-    extent: Extent, context: ReadContext, start: int, end: int, problems: Problems
-) -> Iterator[MetadataEntry]:
+def _parts(extent: Extent, context: ReadContext, problems: Problems) -> Iterator[Columns | None]:
+    """Yields the batches, decoded, and None in place of damage."""
     path = extent.file.path
     with context.decoder() as decoder:
         for run in read_runs(extent, together=True):
             if isinstance(run, Fault):
-                problems.note_damage(str(run.error))
+                problems.note_damage(run.error)
+                yield None
                 continue
             for part in decoder.decode(run.data, run.base, run.table, path):
                 if isinstance(part, BadBatch):
-                    problems.note_damage(str(part.error.at(path)))
+                    problems.note_damage(part.error.at(path))
+                    yield None
                 else:
-                    yield from _parsed(part, start, end, problems)
+                    yield part
 
 
 def _parsed(columns: Columns, start: int, end: int, problems: Problems) -> Iterator[MetadataEntry]:
@@ -201,13 +249,14 @@ def _parsed(columns: Columns, start: int, end: int, problems: Problems) -> Itera
         columns.timestamps.tolist(),
         np.repeat(columns.batches.column(b.BASE_OFFSET), rows).tolist(),
         np.repeat(columns.batches.column(b.LEADER_EPOCH), rows).tolist(),
+        np.repeat(columns.batches.column(b.POSITION), rows).tolist(),
         np.repeat(columns.batches.flagged(CONTROL_MASK), rows).tolist(),
         columns.spans[:, VALUE_START].tolist(),
         columns.spans[:, VALUE_SIZE].tolist(),
         strict=True,
     )
-    data = columns.data
-    for row, (offset, timestamp, batch, epoch, is_control, at, size) in enumerate(fields):
+    data, file = columns.data, columns.file
+    for row, (offset, timestamp, batch, epoch, position, is_control, at, size) in enumerate(fields):
         if not start <= offset < end:
             continue
         value = bytes(data[at : at + size]) if size > 0 else b""
@@ -222,12 +271,10 @@ def _parsed(columns: Columns, start: int, end: int, problems: Problems) -> Itera
             else:
                 record = parse_metadata_record(value)
                 if record.unknown:
-                    problems.note_unknown(_line(columns, offset, record.unknown))
+                    what = f"offset {offset}: {record.unknown}"
+                    problems.note_unknown(CorruptError(what, file, position))
         except CorruptError as error:
-            problems.note_damage(_line(columns, offset, error.what))
+            what = f"offset {offset}: {error.what}"
+            problems.note_damage(CorruptError(what, file, position))
             continue
-        yield MetadataEntry(offset, timestamp, batch, epoch, record)
-
-
-def _line(columns: Columns, offset: int, what: str) -> str:
-    return f"{printable(columns.file)}: offset {offset}: {what}"
+        yield MetadataEntry(offset, timestamp, batch, epoch, record, file, position)

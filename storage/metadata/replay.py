@@ -5,9 +5,9 @@ The rules are those of Kafka's deltas (ClusterDelta, TopicsDelta, … in org.apa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from ..format.layout import ControlType
 from ..format.messages.message import Message
@@ -43,8 +43,10 @@ _PERMISSIONS: Final = ("UNKNOWN", "ANY", "DENY", "ALLOW")
 _MECHANISMS: Final = ("UNKNOWN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 # What `fenced` and `inControlledShutdown` in a BrokerRegistrationChangeRecord change.
 _CHANGED_TO: Final = {1: True, -1: False}
-# The configs of a resource; never changed in place, so that images may share them.
+# The configs of each resource of a kind.
 _Configs = dict[str, dict[str, str]]
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
 
 
 class MetadataReplay:
@@ -71,11 +73,18 @@ class MetadataReplay:
         self._next_producer_id = -1
         self._transaction: list[MetadataRecord] | None = None  # records of the open transaction
         self._shared: dict[tuple[Any, ...], tuple[Any, ...]] = {}
+        self._copied: set[tuple[Hashable, Hashable]] = set()  # what `_values` copied since `image`
 
     def apply(self, record: MetadataRecord) -> None:
         """Applies one record; the records of a transaction are applied together when it ends."""
         number, data, _ = record
         if number == RecordType.BEGIN_TRANSACTION:
+            if self._transaction is not None:
+                count = len(self._transaction)
+                self.complaints.append(
+                    f"a transaction begins before the last one ended, whose records ({count})"
+                    " have no effect"
+                )
             self._transaction = []
         elif number == RecordType.ABORT_TRANSACTION:
             self._transaction = None
@@ -121,6 +130,7 @@ class MetadataReplay:
 
     def image(self, offset: int, timestamp: int, problems: Sequence[str] = ()) -> MetadataImage:
         """Returns the state after the records applied so far, which are those below `offset`."""
+        self._copied.clear()
         for name, topic_id in self._ids.items():
             if name not in self._topics:
                 self._topics[name] = TopicMetadata(
@@ -257,16 +267,23 @@ class MetadataReplay:
     def _configure(self, data: Message) -> None:
         kind, resource, name = data["resourceType"], data["resourceName"], data["name"]
         of_kind = self._configs.setdefault(kind, {})
-        configs = of_kind.get(resource, {})
+        values = self._values(kind, of_kind, resource)
         if data["value"] is not None:
-            of_kind[resource] = {**configs, name: data["value"]}
-        elif name in configs:
-            rest = {each: value for each, value in configs.items() if each != name}
-            of_kind[resource] = rest
-            if not rest:
-                del of_kind[resource]
+            values[name] = data["value"]
+        else:
+            values.pop(name, None)
+        if not values:
+            del of_kind[resource]
         if kind == ResourceType.TOPIC:
             self._topics.pop(resource, None)
+
+    def _values(self, of: Hashable, found: dict[K, dict[str, V]], key: K) -> dict[str, V]:
+        """Returns the values of a key, to be changed in place: copied first if an image may share
+        them. `of`: what they are the values of."""
+        if (of, key) not in self._copied:
+            self._copied.add((of, key))
+            found[key] = dict(found.get(key, ()))
+        return found.setdefault(key, {})
 
     # -- nodes -------------------------------------------------------------------------------------
 
@@ -334,12 +351,11 @@ class MetadataReplay:
 
     def _set_quota(self, data: Message) -> None:
         entity = quota_entity(data)
-        values = dict(self._quotas.get(entity, {}))
+        values = self._values("quotas", self._quotas, entity)
         if data["remove"]:
             values.pop(data["key"], None)
         else:
             values[data["key"]] = data["value"]
-        self._quotas[entity] = values
         if not values:
             del self._quotas[entity]
 
@@ -351,14 +367,14 @@ class MetadataReplay:
 
     def _add_credential(self, data: Message) -> None:
         """Notes that a user has a credential, without its salt and keys."""
-        user, mechanism = data["name"], mechanism_name(data["mechanism"])
-        self._scram[user] = {**self._scram.get(user, {}), mechanism: data["iterations"]}
+        mechanism = mechanism_name(data["mechanism"])
+        self._values("users", self._scram, data["name"])[mechanism] = data["iterations"]
 
     def _remove_credential(self, data: Message) -> None:
         user, mechanism = data["name"], mechanism_name(data["mechanism"])
-        rest = {each: n for each, n in self._scram.get(user, {}).items() if each != mechanism}
-        self._scram[user] = rest
-        if not rest:
+        values = self._values("users", self._scram, user)
+        values.pop(mechanism, None)
+        if not values:
             del self._scram[user]
 
     def _add_token(self, data: Message) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import isfinite
 from typing import Any, Final
 
 from ..format.messages.metadata import ResourceType
@@ -10,16 +11,20 @@ from .image import AccessControlEntry, Endpoint, QuotaEntity
 
 #: In place of the value of a config that may be a secret, as Kafka prints passwords.
 HIDDEN: Final = "[hidden]"
-# The ends of the names of configs of type PASSWORD, which a listener's prefix may precede.
+# The ends of the names of configs of type PASSWORD, which a listener's prefix may precede. A plugin
+# has configs of its own, which may not be in lower case.
 _SECRET: Final = (
-    *("password", "secret", "sasl.jaas.config", "ssl.keystore.key", "ssl.truststore.certificates"),
-    "ssl.keystore.certificate.chain",
+    *("password", "passphrase", "secret", "secret.key", "master.key", "sasl.jaas.config"),
+    *("ssl.keystore.key", "ssl.truststore.certificates", "ssl.keystore.certificate.chain"),
 )
 
 
 def shown_configs(configs: Mapping[str, str]) -> dict[str, str]:
     """Returns configs for display: HIDDEN in place of values that may be secrets."""
-    return {name: HIDDEN if name.endswith(_SECRET) else configs[name] for name in sorted(configs)}
+    return {
+        name: HIDDEN if name.lower().endswith(_SECRET) else configs[name]
+        for name in sorted(configs)
+    }
 
 
 def resource_word(kind: int) -> str:
@@ -35,9 +40,16 @@ def resource_text(kind: int, name: str) -> str:
     return f"{resource_word(kind)} {name}"
 
 
+def number_json(value: float) -> float | str:
+    """Returns a quota's value; as Jackson does, the word for one that JSON has no number for."""
+    return (
+        value if isfinite(value) else repr(value).replace("nan", "NaN").replace("inf", "Infinity")
+    )
+
+
 def number_text(value: float) -> str:
     """Returns a quota's value, without a fraction if it has none."""
-    return str(int(value)) if value.is_integer() else repr(value)
+    return str(int(value)) if value.is_integer() else str(number_json(value))
 
 
 def entity_text(entity: QuotaEntity) -> str:

@@ -1,5 +1,5 @@
-"""Describes a cluster by the log of its metadata: topics, brokers, configs, quotas, ACLs, users,
-features and voters, now or as of an earlier offset or time, and the history of their changes.
+"""Describes a cluster as its metadata log records it: topics, brokers, configs, quotas, ACLs,
+users, features and voters, now or as of an earlier offset or time, and the history of changes.
 
 Credentials are named without their salts and keys, and configs that may be secrets are hidden.
 """
@@ -29,7 +29,7 @@ from ..metadata.image import (
     TopicMetadata,
     Voter,
 )
-from ..metadata.words import acl_json, resource_word, shown_configs
+from ..metadata.words import acl_json, entity_text, number_json, resource_word, shown_configs
 from .request import SILENT, PartitionFailed, ProgressListener
 
 #: The topics that Kafka itself writes.
@@ -205,7 +205,7 @@ class ClientQuota:
     def as_json(self) -> dict[str, Any]:
         return {
             "entity": dict(self.entity),
-            "quotas": {name: self.values[name] for name in sorted(self.values)},
+            "quotas": {name: number_json(self.values[name]) for name in sorted(self.values)},
         }
 
 
@@ -308,7 +308,8 @@ ClusterRow = (
 @dataclass(frozen=True, slots=True)
 class DescribeCluster:
     """Describes a subject as of the records below `offset`, None for all. `names`: only these
-    topics, nodes, resources with configs, users, features or voters."""
+    topics, nodes, resources with configs, entities with quotas (as in `user amber`), principals of
+    ACLs, users, features or voters."""
 
     subject: ClusterSubject = ClusterSubject.SUMMARY
     offset: int | None = None
@@ -399,7 +400,7 @@ def _quotas(state: ClusterState) -> _Named:
         key=lambda each: [(kind, name is not None, name or "") for kind, name in each[0]],
     )
     for entity, values in entities:
-        yield None, ClientQuota(entity, values)
+        yield entity_text(entity), ClientQuota(entity, values)
 
 
 def _acls(state: ClusterState) -> _Named:
@@ -420,7 +421,8 @@ def _features(state: ClusterState) -> _Named:
     nodes = [*image.brokers.values(), *image.controllers.values()]
     names = {*image.features, *(name for node in nodes for name in node.features)}
     for name in sorted(names):
-        spans = [node.features[name] for node in nodes if name in node.features]
+        # To a node that does not name the feature it has no level but 0 (QuorumFeatures).
+        spans = [node.features.get(name, (0, 0)) for node in nodes]
         low = max((span[0] for span in spans), default=0)
         high = min((span[1] for span in spans), default=-1)
         level = image.features.get(name, 0)

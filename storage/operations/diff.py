@@ -3,6 +3,9 @@
 The units are partitions (see `log.check.compare` for their records). Besides the records, compares
 what belongs to them: cluster and topic ids, partition counts, configs and leader epochs. Both
 copies are only read, and brokers may be running on them.
+
+A topic that was deleted and created again has another id. The leader epochs of two such lives have
+nothing to do with each other: only their records are compared, and none is more up to date.
 """
 
 from __future__ import annotations
@@ -36,7 +39,7 @@ class DifferenceKind(StrEnum):
 
     CLUSTER_ID = "cluster id"
     TOPIC = "topic"  # only one copy has it
-    TOPIC_ID = "topic id"
+    TOPIC_ID = "topic id"  # the copies are of two lives of the topic
     PARTITION_COUNT = "partition count"  # of the topic, by the clusters' metadata
     CONFIG = "config"
     PARTITION = "partition"  # only one copy has it
@@ -178,9 +181,9 @@ def _topics(engines: Engines, topic: str) -> Iterator[Difference | PartitionFail
     if not all(there):
         yield Difference(DifferenceKind.TOPIC, topic, only_in=there.index(True))
         return
-    ids = [engine.topic_id(topic) for engine in engines]
-    if all(ids) and ids[0] != ids[1]:
-        yield Difference(DifferenceKind.TOPIC_ID, topic, first=ids[0], second=ids[1])
+    first_id, second_id = (engine.topic_id(topic) for engine in engines)
+    if _are_two_lives(first_id, second_id):
+        yield Difference(DifferenceKind.TOPIC_ID, topic, first=first_id, second=second_id)
     counts = [_partition_count(engine, topic) for engine in engines]
     if all(counts) and counts[0] != counts[1]:
         kind = DifferenceKind.PARTITION_COUNT
@@ -195,6 +198,20 @@ def _topics(engines: Engines, topic: str) -> Iterator[Difference | PartitionFail
         if values[0] != values[1]:
             kind = DifferenceKind.CONFIG
             yield Difference(kind, topic, first=values[0], second=values[1], name=name)
+
+
+def _are_two_lives(first_id: str, second_id: str) -> bool:
+    """Returns whether the ids of a topic differ; "" is an unknown one."""
+    return bool(first_id and second_id) and first_id != second_id
+
+
+def _id_in(engine: Engine, key: TopicPartition) -> str:
+    """Returns the topic's id in a partition's directory, or else that of the topic. A broker that
+    missed a deletion has both an old directory and the topic's new id."""
+    try:
+        return engine.partition_dir(*key).topic_id() or engine.topic_id(key[0])
+    except CorruptError:
+        return engine.topic_id(key[0])
 
 
 def _partition_count(engine: Engine, topic: str) -> int:
@@ -214,6 +231,11 @@ def _partition(
         yield Difference(DifferenceKind.PARTITION, *key, only_in=there.index(True))
         return
 
+    first_id, second_id = (_id_in(engine, key) for engine in engines)
+    two_lives = _are_two_lives(first_id, second_id)
+    if two_lives and not _are_two_lives(*(engine.topic_id(key[0]) for engine in engines)):
+        yield Difference(DifferenceKind.TOPIC_ID, *key, first=first_id, second=second_id)
+
     def compare() -> tuple[tuple[LogCopy, LogCopy], Comparison, list[DifferentRange]]:
         first, second = (_copy(engine, key) for engine in engines)
         comparison = Comparison(
@@ -223,6 +245,20 @@ def _partition(
 
     copies, comparison, ranges = retry_if_gone(compare)
     yield from _failures(copies, comparison, key)
+    if not two_lives:
+        yield from _histories(engines, key, copies, ranges)
+    for each in ranges:
+        if not (two_lives and each.kind is RangeKind.EPOCH):
+            yield _of_range(each, key)
+
+
+def _histories(
+    engines: Engines,
+    key: TopicPartition,
+    copies: tuple[LogCopy, LogCopy],
+    ranges: Sequence[DifferentRange],
+) -> Iterator[Difference | PartitionFailed]:
+    """Yields where the histories of both copies diverge, and leader epochs that cannot be read."""
     epochs: list[LeaderEpochFileCache] = []
     for engine, copy in zip(engines, copies, strict=True):
         try:
@@ -233,8 +269,6 @@ def _partition(
             epochs.append(LeaderEpochFileCache())
             yield PartitionFailed.of(error, "{}-{}".format(*key))
     yield from _divergence(copies, epochs, ranges, key)
-    for each in ranges:
-        yield _of_range(each, key)
 
 
 def _copy(engine: Engine, key: TopicPartition) -> LogCopy:

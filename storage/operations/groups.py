@@ -6,8 +6,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
+from ..config.kafka import broker_config
 from ..errors import SegmentGone, StorageError, UnknownPartition, UnknownTopic
 from ..format.files.names import TopicPartition
 from ..format.layout import NO_TIMESTAMP
@@ -26,6 +27,8 @@ from ..log.read.view import View
 from ..log_dirs.engine import Engine
 from .request import SILENT, PartitionFailed, ProgressListener
 
+_RETENTION_CONFIG: Final = "offsets.retention.minutes"
+
 
 class OffsetProblem(StrEnum):
     """Why a group cannot continue at its committed offset."""
@@ -34,12 +37,13 @@ class OffsetProblem(StrEnum):
     BEYOND_LOG_END = "beyond the log end offset"
     TOPIC_DELETED = "the topic was deleted"
     TOPIC_RECREATED = "the topic was recreated with another id"
+    EXPIRED = "older than offsets.retention.minutes"
     NOT_HERE = "the partition is not in these directories"
 
 
 @dataclass(frozen=True, slots=True)
 class ListGroups:
-    """Lists the offsets of these groups; of all without names."""
+    """Lists the offsets of these groups, or of all if none is named."""
 
     groups: tuple[str, ...] = ()
 
@@ -53,7 +57,7 @@ class ListGroups:
 
 @dataclass(frozen=True, slots=True)
 class ListMembers(ListGroups):
-    """Lists the members of these groups; of all without names."""
+    """Lists the members of these groups, or of all if none is named."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,10 +170,12 @@ class GroupLags:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._now_ms = engine.clock.now_ms()
+        self._retention_ms = _retention_ms(engine)
         self._topics = engine.metadata().topics
         self._views: dict[TopicPartition, View | None] = {}
         self._missing: set[TopicPartition] = set()
         self._topic_ids: dict[str, str] = {}
+        self._reported: set[TopicPartition] = set()
         self._failed: list[PartitionFailed] = []
 
     def rows(
@@ -221,22 +227,29 @@ class GroupLags:
             except (UnknownTopic, UnknownPartition):
                 self._missing.add(key)
             except (StorageError, OSError) as error:
-                self._failed.append(PartitionFailed.of(error, "{}-{}".format(*key)))
+                self._report(key, error)
         return self._views[key]
 
+    def _report(self, key: TopicPartition, error: Exception) -> None:
+        if key not in self._reported:
+            self._reported.add(key)
+            self._failed.append(PartitionFailed.of(error, "{}-{}".format(*key)))
+
     def _problem(self, at: PartitionOffset, view: View | None) -> OffsetProblem | None:
+        """Returns the first problem, in the order of how much is gone."""
         if self._topics and at.topic not in self._topics:
             return OffsetProblem.TOPIC_DELETED
         topic_id = self._topic_id(at.topic)
         if at.topic_id and topic_id and at.topic_id != topic_id:
             return OffsetProblem.TOPIC_RECREATED
-        if (at.topic, at.partition) in self._missing:
-            return OffsetProblem.NOT_HERE
-        if at.offset is None or view is None:
-            return None
-        if at.offset < view.start_offset:
-            return OffsetProblem.BELOW_LOG_START
-        return OffsetProblem.BEYOND_LOG_END if at.offset > view.end_offset else None
+        if at.offset is not None and view is not None:
+            if at.offset < view.start_offset:
+                return OffsetProblem.BELOW_LOG_START
+            if at.offset > view.end_offset:
+                return OffsetProblem.BEYOND_LOG_END
+        if self._retention_ms is not None and at.has_expired(self._now_ms, self._retention_ms):
+            return OffsetProblem.EXPIRED
+        return OffsetProblem.NOT_HERE if (at.topic, at.partition) in self._missing else None
 
     def _topic_id(self, topic: str) -> str:
         """Returns a topic's id now, "" if it is not known."""
@@ -263,9 +276,17 @@ class GroupLags:
             del self._views[key]  # the next attempt needs a new one
             raise
         except OSError as error:
-            self._failed.append(PartitionFailed.of(error, "{}-{}".format(*key)))
+            self._report(key, error)
             return None
         return None if timestamp == NO_TIMESTAMP else self._now_ms - timestamp
+
+
+def _retention_ms(engine: Engine) -> int | None:
+    """Returns how long the coordinator retains offsets. None if this run does not say so: a
+    broker's own configs are not in the log directories."""
+    if _RETENTION_CONFIG not in engine.configs:
+        return None
+    return broker_config(engine.configs).offsets_retention_minutes * 60_000
 
 
 def _first_timestamp(view: View, offset: int) -> int:

@@ -2,6 +2,12 @@
 
 Besides the records that the log serves, these are records below the log start offset, in deleted
 segments, and in segments that compaction has replaced. A record in several files is one version.
+
+The directories of deleted partitions are searched as long as they exist, and those that a broker
+set aside as stray. One with the topic id of the partition in use is another replica of it. Another
+id is another life of the topic: the records of each life are versions of their own, whatever their
+offsets.
+
 Which partition a producer chose for a key depends on its partitioner, and on how many partitions
 the topic had, so all selected partitions are searched; and so are all replicas of a partition that
 are in the log directories.
@@ -10,20 +16,26 @@ are in the log directories.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import groupby
-from typing import Any
+from typing import Any, Final
 
-from ..format.files.names import TopicPartition
+from ..errors import CorruptError, LogDirError, SegmentGone, UnknownPartition, UnknownTopic
+from ..format.files.names import PartitionState, TopicPartition, may_be_of_topic
 from ..format.kernels import keys as kernel
 from ..format.layout import MAX_OFFSET
 from ..format.records.columns import Columns, Damage, Record
+from ..io.disk import DirFd
 from ..lines.json_output import record_as_json
+from ..log.read.log import Log
 from ..log.read.on_disk import LogOnDisk, PartitionOnDisk
 from ..log.read.transactions import Isolation
 from ..log_dirs.engine import Engine
+from ..log_dirs.log_dir import PartitionDir
 from .request import SILENT, PartitionFailed, PartitionsRequest, ProgressListener, per_partition
 
 
@@ -36,6 +48,8 @@ class VersionState(StrEnum):
     COMPACTED = "compacted away"
     REPLICA = "only in another replica"
     PAST_END = "past the log end offset"
+    DELETED = "in a deleted partition"
+    STRAY = "in a stray partition"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,16 +61,109 @@ class History(PartitionsRequest):
     isolation: Isolation = Isolation.READ_COMMITTED
 
     def units(self, engine: Engine) -> list[TopicPartition]:
-        """Returns the partitions, also named ones of the quorum's own log, and strays."""
+        """Returns the partitions, also deleted ones, named ones of the quorum's own log, and
+        strays."""
+        aside = {(each.topic, each.partition) for each in _set_aside(engine)}
         if not self.selection:
-            return super().units(engine)
-        found: list[TopicPartition] = []
-        for topic, number in self.selection.names:
-            numbers = engine.numbers_of(topic) if number is None else [number]
-            found.extend((topic, each) for each in numbers)
-        for key in found:
-            engine.partition_dir(*key)
-        return found
+            return sorted({*PartitionsRequest.units(self, engine), *aside})
+        return [key for name in self.selection.names for key in _partitions(engine, *name)]
+
+    def directories(self, engine: Engine) -> list[DirFd]:
+        """Returns the directories that are searched."""
+        lives = (life for key in self.units(engine) for life in _lives(engine, key))
+        return [each for life in lives for each in life.directories]
+
+
+def _partitions(engine: Engine, topic: str, number: int | None) -> list[TopicPartition]:
+    """Returns the partitions of a topic, or one, in use or set aside. Raises UnknownTopic or
+    UnknownPartition if there is neither."""
+    aside = {each.partition for each in _set_aside(engine, topic)}
+    try:
+        numbers = engine.numbers_of(topic) if number is None else [number]
+        for each in numbers:
+            if each not in aside:
+                engine.partition_dir(topic, each)
+    except UnknownTopic:
+        if number is not None or not aside:
+            raise
+        numbers = []
+    return [(topic, each) for each in sorted({*numbers, *(aside if number is None else ())})]
+
+
+def _set_aside(engine: Engine, topic: str | None = None) -> list[PartitionDir]:
+    """Returns the directories of deleted and stray partitions, or of those of one topic. A log
+    directory that cannot be listed is left out, as it is for partitions in use."""
+    found: list[PartitionDir] = []
+    for log_dir in engine.log_dirs.dirs:
+        with suppress(LogDirError, OSError):
+            found += (each for each in log_dir.partitions() if each.state in _ASIDE)
+    return [each for each in found if topic is None or may_be_of_topic(each.name, topic)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Life:
+    """The directories of a partition during one life of its topic: that of `log`, of other
+    `replicas`, and of those that were deleted or set aside. `state`: that of all its versions; None
+    for the partition in use."""
+
+    log: Log
+    replicas: Sequence[DirFd] = ()
+    aside: Sequence[DirFd] = ()
+    state: VersionState | None = None
+
+    @property
+    def directories(self) -> list[DirFd]:
+        return [self.log.directory, *self.replicas, *self.aside]
+
+
+def _lives(engine: Engine, key: TopicPartition) -> Iterator[_Life]:
+    """Yields the lives of a partition: those that ended, the one that was last written to at the
+    end, then the one in use. Raises UnknownTopic or UnknownPartition if there is none."""
+    topic, number = key
+    ended: defaultdict[str, list[PartitionDir]] = defaultdict(list)
+    for each in _set_aside(engine, topic):
+        if each.partition == number:
+            ended[_topic_id(each) or each.path].append(each)
+    current: _Life | None = None
+    try:
+        log = engine.log(*key)
+        others = [each for each in engine.copies_of(*key) if each.path != log.path]
+        aside = ended.pop(_topic_id(engine.partition_dir(*key)), [])
+        current = _Life(log, _directories(others), _directories(aside))
+    except (UnknownTopic, UnknownPartition):
+        if not ended:
+            raise
+    for dirs in sorted(ended.values(), key=_changed_at):
+        first, *rest = dirs
+        log = Log(first.directory, topic, number, lambda: 0, engine.context, engine.at_ms)
+        yield _Life(log, (), _directories(rest), _ASIDE[first.state])
+    if current is not None:
+        yield current
+
+
+def _directories(found: Sequence[PartitionDir]) -> list[DirFd]:
+    return [each.directory for each in found]
+
+
+def _topic_id(directory: PartitionDir) -> str:
+    try:
+        return directory.topic_id()
+    except (CorruptError, SegmentGone):
+        return ""
+
+
+def _changed_at(directories: Sequence[PartitionDir]) -> int:
+    try:
+        return max(each.directory.stat().st_mtime_ns for each in directories)
+    except SegmentGone:
+        return 0
+
+
+# The states of directories that are no partition in use, and what their records are.
+_ASIDE: Final = {
+    PartitionState.DELETE: VersionState.DELETED,
+    PartitionState.STRAY: VersionState.STRAY,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,10 +195,18 @@ class KeyVersion:
 def history(
     engine: Engine, request: History, progress: ProgressListener = SILENT
 ) -> Iterator[KeyVersion | PartitionFailed]:
-    """Yields the versions, and the damage of files that may have held others."""
+    """Yields the versions by partition, life of the topic and offset, and the damage of files that
+    may have held others."""
 
     def search(key: TopicPartition) -> Iterator[KeyVersion | PartitionFailed]:
-        return _Search(engine, key, request, progress).versions()
+        for life in _lives(engine, key):
+            try:
+                found = _Search(engine, key, life, request, progress)
+            except (UnknownPartition, SegmentGone):
+                if life.state is None:
+                    raise
+                continue  # its files are being removed
+            yield from found.versions()
 
     return per_partition(engine, request, "searching", search, progress)
 
@@ -116,18 +231,21 @@ class _Found:
 
 
 class _Search:
-    """The search in one partition."""
+    """The search in one life of a partition."""
 
     def __init__(
-        self, engine: Engine, key: TopicPartition, request: History, progress: ProgressListener
+        self,
+        engine: Engine,
+        key: TopicPartition,
+        life: _Life,
+        request: History,
+        progress: ProgressListener,
     ) -> None:
         self._topic, self._partition = key
+        self._life = life
         self._request = request
         self._progress = progress
-        log = engine.log(*key)
-        copies = (copy.directory for copy in engine.copies_of(*key))
-        replicas = [each for each in copies if each.path != log.directory.path]
-        self._disk = PartitionOnDisk(log, replicas, engine.at_ms)
+        self._disk = PartitionOnDisk(life.log, life.replicas, engine.at_ms, deleted=life.aside)
         self._damage: list[PartitionFailed] = []
 
     def versions(self) -> Iterator[KeyVersion | PartitionFailed]:
@@ -141,10 +259,10 @@ class _Search:
         what lies below the next file's base is complete."""
         waiting: Iterable[_Found] = ()
         files = self._disk.files
-        bases = [*(file.segment.base_offset for file in files[1:]), MAX_OFFSET]
+        ends = [*(file.segment.base_offset for file in files), MAX_OFFSET][1:]
         total = sum(file.segment.size for file in files)
         done = 0
-        for file, next_base in zip(files, bases, strict=True):
+        for file, next_base in zip(files, ends, strict=True):
             self._progress.check()
             self._progress.report("searching", done, total)
             later: list[_Found] = []
@@ -185,6 +303,8 @@ class _Search:
                 yield KeyVersion(self._topic, self._partition, found.record, file, state)
 
     def _state(self, found: _Found) -> VersionState:
+        if self._life.state is not None:
+            return self._life.state
         view = self._disk.view
         if found.offset < view.start_offset:
             return VersionState.BELOW_START

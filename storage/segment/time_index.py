@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from struct import Struct
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..io.disk import OpenFile
 from .index_file import Entries, Fields, SegmentIndex
@@ -68,8 +69,7 @@ class TimeIndex(SegmentIndex[TimestampOffset]):
             if count < checked:
                 checked, rises = 0, True
             first = max(checked - 1, 0)
-            data = self._file.file.read(first * ENTRY.size, (count - first) * ENTRY.size)
-            fields = np.frombuffer(data[: len(data) // ENTRY.size * ENTRY.size], dtype=_FIELDS)
+            fields = self._fields(first, count)
             rises = (
                 rises
                 and bool((fields["timestamp"][1:] > fields["timestamp"][:-1]).all())
@@ -90,6 +90,18 @@ class TimeIndex(SegmentIndex[TimestampOffset]):
     def floor_slot(self, timestamp: int) -> int:
         """Returns the slot of the last entry with a timestamp <= `timestamp`, -1 if none."""
         return self._file.entries().floor_slot(*_TIMESTAMP_PLACE, timestamp)
+
+    def columns(self, low: int, high: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Returns the timestamps and absolute offsets of slots [`low`, `high`), unchecked, or of
+        fewer if there are no more; int64 of shape (n,)."""
+        fields = self._fields(low, min(high, len(self)))
+        offsets = fields["relative"].astype(np.int64) + self.base_offset
+        return fields["timestamp"].astype(np.int64), offsets
+
+    def _fields(self, low: int, high: int) -> NDArray[np.void]:
+        size = ENTRY.size
+        data = self._file.file.read(low * size, max(high - low, 0) * size)
+        return np.frombuffer(data[: len(data) // size * size], dtype=_FIELDS)
 
     def _checked(self, entries: Entries, slot: int) -> TimestampOffset:
         found = entries.checked(slot, (-1, 0), _ascends)

@@ -22,7 +22,6 @@ from ..errors import (
     StorageError,
     TopicExists,
     Unregistered,
-    printable,
 )
 from ..format.files.names import METADATA_TOPIC, TopicPartition, is_legal_topic
 from ..format.primitives import is_uuid_text, random_uuid_text
@@ -33,6 +32,7 @@ from ..log_dirs.log_opening import LogOpening
 from ..log_dirs.writable_log_dir import WritableLogDir
 from ..log_dirs.writable_log_dirs import WritableLogDirs, refuse_offline
 from ..metadata.image import TopicMetadata
+from ..wording import printable
 from .topic_configs import StoredTopicConfigs
 
 # The most that one request to a controller may create (ReplicationControlManager).

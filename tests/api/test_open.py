@@ -207,7 +207,9 @@ def test_a_directory_as_of_a_time(corpus: Corpus) -> None:
 
 
 def test_the_past_cannot_be_changed(tmp_path: Path) -> None:
+    arguments: dict[str, Any] = {"writable": True, "at": 5}  # which no overload accepts
     with pytest.raises(ValueError, match="the past cannot be changed"):
-        kafkafs.open(tmp_path / "new", writable=True, at=5)  # type: ignore[call-overload]
+        kafkafs.open(tmp_path / "new", **arguments)
+    assert not (tmp_path / "new").exists()
     with pytest.raises(ValueError, match="'soon' is not a time"):
         kafkafs.open(tmp_path, at="soon")

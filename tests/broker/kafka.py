@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -11,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tests.broker.jvm import OLDEST, VERSION, KafkaError, installation, java, tools
+from tests.waiting import wait_until
 
 CLUSTER_ID = "a2Fma2Fmcy10ZXN0cy0wMQ"
 START_SECONDS = 90
@@ -189,10 +191,15 @@ class RevivedBroker(Broker):
     `properties` given to it override those."""
 
     def __init__(
-        self, directory: Path, port: int, version: str, properties: Mapping[str, str]
+        self,
+        directory: Path,
+        port: int,
+        version: str,
+        properties: Mapping[str, str],
+        jvm_options: Sequence[str] = (),
     ) -> None:
-        log_dirs = [directory / "data"]
-        super().__init__(directory.with_name(f"{directory.name}-broker"), {}, log_dirs, version)
+        beside, log_dirs = directory.with_name(f"{directory.name}-broker"), [directory / "data"]
+        super().__init__(beside, {}, log_dirs, version, jvm_options)
         self._config = directory / "server.properties"
         self._overrides = dict(properties)
         self._port = port
@@ -224,8 +231,9 @@ class RevivedBroker(Broker):
 class ZooKeeperBroker(Broker):
     """A broker from before KRaft, with a ZooKeeper that runs from the first start until `close`."""
 
-    #: ZooKeeper considers a killed broker alive for this long, and accepts no other in its place.
-    SESSION_MS = 2000
+    #: ZooKeeper considers a killed broker alive for this long, and accepts no other in its place. A
+    #: broker on a busy machine must not lose its session: it gives up after two thirds of it.
+    SESSION_MS = 6000
 
     def __init__(self, directory: Path, version: str) -> None:
         super().__init__(directory, version=version)
@@ -234,11 +242,22 @@ class ZooKeeperBroker(Broker):
         self._zookeeper_port = 0
 
     def kill(self) -> None:
+        """Crashes, and waits until ZooKeeper has ended its session."""
         super().kill()
-        time.sleep(self.SESSION_MS / 1000 + 1)
+        wait_until(lambda: self._sessions() == 0)
+
+    def _sessions(self) -> int:
+        """Returns the number of ZooKeeper's sessions."""
+        with socket.create_connection(("127.0.0.1", self._zookeeper_port)) as client:
+            client.sendall(b"dump")
+            answer = b"".join(iter(lambda: client.recv(1 << 16), b""))
+        found = re.search(rb"Session Sets \(\d+\)/\((\d+)\)", answer)
+        assert found is not None, answer
+        return int(found[1])
 
     def close(self) -> None:
-        super().close()
+        if self._process is not None:
+            super().kill()
         if self._zookeeper is not None:
             self._zookeeper.kill()
             self._zookeeper.wait()
@@ -264,6 +283,7 @@ class ZooKeeperBroker(Broker):
             f"clientPort={self._zookeeper_port}\n"
             f"tickTime={self.SESSION_MS // 4}\n"
             "clientPortAddress=127.0.0.1\nadmin.enableServer=false\n"
+            "4lw.commands.whitelist=dump\n"
         )
         main = "org.apache.zookeeper.server.ZooKeeperServerMain"
         with (self._directory / "zookeeper.log").open("ab") as output:

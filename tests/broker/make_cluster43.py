@@ -225,7 +225,8 @@ def make(directory: Path) -> None:
 
 
 def pack(directory: Path, name: str) -> None:
-    """Makes `directory`/NAME.tar.gz of `directory`/work/NAME."""
+    """Packs the log directories of the cluster `name`, which ran in a folder of `directory`, as
+    NAME.tar.gz in it."""
     archive = ["--sort=name", "--numeric-owner", "--owner=0", "--group=0", "--sparse"]
     target = directory / f"{name}.tar.gz"
     subprocess.run(

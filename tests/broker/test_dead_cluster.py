@@ -1,5 +1,9 @@
 """Groups and the cluster, as kafkafs reads them from a directory, and as a broker that is started
-on a copy of it, or on what `kafkafs revive` makes of it, answers Kafka's own tools."""
+on a copy of it, or on what `kafkafs revive` makes of it, answers Kafka's own tools.
+
+The test of members comes first: once their groups are loaded, the members that no longer run have
+a session timeout of 45 s.
+"""
 
 from __future__ import annotations
 
@@ -25,6 +29,7 @@ from kafkafs.storage.operations.revive.revive import revive
 from tests.broker.jvm import VERSION, installation, tools
 from tests.broker.kafka import Broker, RevivedBroker, free_listener
 from tests.conftest import Corpora
+from tests.waiting import wait_until
 
 NAME = "groups43"
 #: No transaction is aborted meanwhile.
@@ -38,6 +43,10 @@ PROPERTIES = {
     "super.users": "User:ANONYMOUS",
     "offsets.retention.minutes": "10000000",
 }
+#: Makes a broker log which partitions its coordinators have loaded; until then Kafka's tools get
+#: no groups, and no error.
+LOGS_LOADING = "-Dorg.slf4j.simpleLogger.log.org.apache.kafka.coordinator.common.runtime=info"
+LOADED = re.compile(r"Finished loading of metadata from (\S+-\d+) ")
 GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 SHARE_GROUPS = "org.apache.kafka.tools.consumer.group.ShareGroupCommand"
 #: Lines of kafka-groups, kafka-consumer-groups and kafka-share-groups.
@@ -63,19 +72,30 @@ def original(corpora: Corpora) -> Path:
 def broker(
     original: Path, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
 ) -> Iterator[Broker]:
-    """A broker on a copy, or on a revived directory, which needs none of the old one's configs."""
+    """A broker on a copy, or on a revived directory, which needs none of the old one's configs. It
+    has loaded all groups."""
     scratch = tmp_path_factory.mktemp("dead")
+    log_dir = scratch / NAME
     if request.param == "copy":
         subprocess.run(["cp", "-a", "--sparse=always", original, scratch], check=True)
-        started = Broker(scratch / "broker", PROPERTIES, [scratch / NAME])
+        started = Broker(scratch / "broker", PROPERTIES, [log_dir], jvm_options=[LOGS_LOADING])
     else:
-        revived = scratch / "revived"
-        listener = ("127.0.0.1", free_listener())
-        list(revive(Engine(str(original)), Revive(str(revived), listener=listener)))
-        started = RevivedBroker(revived, listener[1], VERSION, STILL)
+        revived, port = scratch / "revived", free_listener()
+        request_of_new = Revive(str(revived), listener=("127.0.0.1", port))
+        list(revive(Engine(str(original)), request_of_new))
+        started = RevivedBroker(revived, port, VERSION, STILL, [LOGS_LOADING])
+        log_dir = revived / "data"
+    internal = ("__consumer_offsets-*", "__share_group_state-*")
+    coordinated = {path.name for pattern in internal for path in log_dir.glob(pattern)}
     started.start()
-    yield started
-    started.close()
+    try:
+        wait_until(
+            lambda: coordinated <= set(LOADED.findall(started.output.read_text(errors="replace"))),
+            f"loaded: {coordinated}",
+        )
+        yield started
+    finally:
+        started.close()
 
 
 @pytest.fixture(scope="module")
@@ -104,20 +124,6 @@ def rows_of(pattern: re.Pattern[str], lines: Iterable[str]) -> set[tuple[str, ..
     return {match.groups() for line in lines if (match := pattern.fullmatch(line))}
 
 
-def test_committed_offsets(original: Path, ask: Callable[..., list[str]]) -> None:
-    expected: dict[bool, set[tuple[str, ...]]] = {False: set(), True: set()}
-    for row in list_groups(Engine(str(original)), ListGroups()):
-        assert isinstance(row, GroupOffset)
-        if row.offset is not None:
-            is_share = row.group.type == "Share"
-            end = () if is_share else (row.log_end_offset,)
-            numbers = (row.partition, row.offset, *end, row.lag)
-            expected[is_share].add((row.group.name, str(row.topic), *map(str, numbers)))
-    found = rows_of(OFFSET, ask(GROUPS, "--describe", "--all-groups", "--all-topics"))
-    assert {row for row in found if row[3] != "-"} == expected[False]
-    assert rows_of(SHARE_OFFSET, ask(SHARE_GROUPS, "--describe", "--all-groups")) == expected[True]
-
-
 def test_states_types_and_members(original: Path, ask: Callable[..., list[str]]) -> None:
     engine = Engine(str(original))
     rows = list_groups(engine, ListGroups())
@@ -131,6 +137,20 @@ def test_states_types_and_members(original: Path, ask: Callable[..., list[str]])
         members |= rows_of(MEMBER, ask(tool, "--describe", "--all-groups", "--members"))
     found = [row.as_json() for row in list_members(engine, ListMembers())]
     assert members == {(row["group"], row["memberId"], row["clientId"]) for row in found}
+
+
+def test_committed_offsets(original: Path, ask: Callable[..., list[str]]) -> None:
+    expected: dict[bool, set[tuple[str, ...]]] = {False: set(), True: set()}
+    for row in list_groups(Engine(str(original)), ListGroups()):
+        assert isinstance(row, GroupOffset)
+        if row.offset is not None:
+            is_share = row.group.type == "Share"
+            end = () if is_share else (row.log_end_offset,)
+            numbers = (row.partition, row.offset, *end, row.lag)
+            expected[is_share].add((row.group.name, str(row.topic), *map(str, numbers)))
+    found = rows_of(OFFSET, ask(GROUPS, "--describe", "--all-groups", "--all-topics"))
+    assert {row for row in found if row[3] != "-"} == expected[False]
+    assert rows_of(SHARE_OFFSET, ask(SHARE_GROUPS, "--describe", "--all-groups")) == expected[True]
 
 
 def test_topics(original: Path, broker: Broker, ask: Callable[..., list[str]]) -> None:

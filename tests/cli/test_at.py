@@ -42,13 +42,15 @@ def work(path: Path, first: int, last: int) -> None:
             clock.advance(HOUR_MS)
 
 
-@pytest.fixture
-def both(tmp_path: Path) -> tuple[Path, Path]:
-    """Returns a log directory, and a copy of it from noon."""
-    work(tmp_path / "now" / "data", -3, 1)
-    shutil.copytree(tmp_path / "now", tmp_path / "noon")
-    work(tmp_path / "now" / "data", 1, 4)
-    return tmp_path / "now" / "data", tmp_path / "noon" / "data"
+@pytest.fixture(scope="module")
+def both(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Returns a log directory, and a copy of it from noon; for tests that only read."""
+    now = tmp_path_factory.mktemp("now")
+    noon = now.with_name("noon")
+    work(now / "data", -3, 1)
+    shutil.copytree(now, noon)
+    work(now / "data", 1, 4)
+    return now / "data", noon / "data"
 
 
 @pytest.mark.parametrize(
@@ -105,7 +107,9 @@ def test_copies_differ_in_what_was_appended_since(
         ("mount -o at=soon DIR OUT", "'soon' is not a time"),
         ("transactions --abort 1 --at 2023-11-14 DIR", "it cannot be used with --abort"),
         ("topic config --delete-config retention.ms --at 2023-11-14 DIR t", "with changes"),
-        ("verify --at 2023-11-14 DIR", "no such option '--at'"),
+        ("verify --at 2023-11-14 DIR", "--at cannot be used: verify checks files as they are on"),
+        ("spark verify --at 2023-11-14 DIR", "verify checks files as they are on the disk now"),
+        ("dump DIR/t-0/0.log --at 2023-11-14", "now; `kafkafs cat --at TIME LOG_DIRS TOPIC/PART"),
         ("cat --at soon DIR t/0/values", "'soon' is not a time"),
     ],
 )
@@ -134,6 +138,12 @@ def test_what_did_not_exist(kafkafs: Kafkafs, corpus: Corpus) -> None:
     )
     extent = "is past the end of __consumer_offsets/0 (empty as of 2026-11-23T22:50:14.201Z"
     assert extent in problem("cat", root, "__consumer_offsets/0/offset/7")
+
+
+def test_a_partition_that_was_empty(kafkafs: Kafkafs, both: tuple[Path, Path]) -> None:
+    now, _ = both
+    found = stderr_of(kafkafs("history", "--at", NOON - 4 * HOUR_MS, now, "t", "k"))
+    assert found == "kafkafs: t: no record with key k is on the disk\n"
 
 
 def test_the_configs_of_the_time(kafkafs: Kafkafs, corpus: Corpus) -> None:

@@ -54,3 +54,24 @@ def test_a_line_or_an_object_for_each_difference(
     assert [row["difference"] for row in rows] == [
         "cluster id", "topic", "divergence", "partition",
     ]  # fmt: skip
+
+
+def test_two_lives_of_a_topic_are_called_so(kafkafs: Kafkafs, corpus: Corpus) -> None:
+    one, two = (f"{corpus('cluster43')}/{node}" for node in (1, 2))
+    assert kafkafs("diff", one, two, "reborn").stdout.splitlines() == [
+        f"reborn: two lives of the topic: topic id lEJzfSo2S0-hzSjQs9redw in {one},"
+        f" rOU1hbxXQ2OD9HXCXYwjLQ in {two}",
+        "reborn/0: offsets 0 to 19 (20 records): different records",
+        f"reborn/0: offsets 20 to 49: only in {two}: past the log end offset in {one}",
+    ]
+
+
+def test_either_side_may_have_the_preferred_directory(kafkafs: Kafkafs, corpus: Corpus) -> None:
+    one, two, three = (f"{corpus('cluster43')}/{node}" for node in (1, 2, 3))
+    for sides in ((f"{one},{two}", three), (three, f"{one},{two}")):
+        refused = kafkafs("diff", *sides, "reborn")
+        assert "-c kafkafs.prefer.dir=DIRECTORY" in stderr_of(refused, 2)
+        same = kafkafs("diff", *sides, "reborn", "-c", f"kafkafs.prefer.dir={one}")
+        assert (same.exit_code, same.stdout, same.stderr) == (0, "", "")
+        wrong = kafkafs("diff", *sides, "-c", "kafkafs.prefer.dir=/other")
+        assert f"must be one of {sides[0].replace(',', ', ')} (got" in stderr_of(wrong, 2)

@@ -8,7 +8,10 @@ from pathlib import Path
 import pytest
 
 from kafkafs.cli.verbs.groups import duration_text
+from tests.building import build_batch
 from tests.cli.results import Corpus, Kafkafs, lines_of, rows_of, stderr_of, stdout_of
+from tests.group_records import commit
+from tests.logs import write_topic
 from tests.storage.test_groups import answered
 
 # What kafka-consumer-groups showed, a moment after billing-walker's eighth round.
@@ -75,6 +78,16 @@ def test_partitions_that_are_not_here_are_reported(
         "kafkafs: no group billing-walker; __consumer_offsets-1, which records it, is not in these"
         " directories\n"
     )
+
+
+def test_every_row_is_a_line_whatever_a_group_is_called(kafkafs: Kafkafs, tmp_path: Path) -> None:
+    records = [commit("a\nb  Classic", "\x1b[2J", 0, 1), commit("", "t\rx", 0, 1)]
+    write_topic(tmp_path, [build_batch(records)], topic="__consumer_offsets")
+    _, *rows = lines_of(kafkafs("groups", tmp_path))
+    assert [row.split()[0] for row in rows] == ["-", "a\\nb"]
+    assert [r"\x1b[2J" in row or r"t\rx" in row for row in rows] == [True, True]
+    found = rows_of(kafkafs("groups", "--json", tmp_path))
+    assert [row["group"] for row in found] == ["", "a\nb  Classic"]
 
 
 def test_no_groups(kafkafs: Kafkafs, corpus: Corpus) -> None:

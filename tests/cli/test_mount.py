@@ -94,7 +94,8 @@ def test_files_in_the_mount_point_are_hidden(
 def test_relative_paths(warm_shell: Shell, clean: Path, mountpoint: Path) -> None:
     there = f"cd {clean.parent}; ln -sfn {mountpoint} {mountpoint}.link; "
     done = warm_shell(
-        f"{there} kafkafs mount {clean.name} {mountpoint} && ls {mountpoint}/one"
+        f"{there} kafkafs mount -c kafkafs.prefer.dir={clean.name} {clean.name} {mountpoint}"
+        f" && ls {mountpoint}/one"
         f" && cd {mountpoint.parent} && kafkafs umount mnt"
     )
     assert (done.returncode, done.stderr, done.stdout) == (0, "", "0\nconfig.properties\n")

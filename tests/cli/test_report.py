@@ -38,9 +38,24 @@ def test_a_topic_to_stdout(kafkafs: Kafkafs, clean: Path) -> None:
 
 def test_where_no_file_can_be_created_nothing_is_read(kafkafs: Kafkafs, tmp_path: Path) -> None:
     page = tmp_path / "none" / "report.html"
-    done = kafkafs("report", tmp_path, "-o", page)
+    done = kafkafs("report", tmp_path / "data", "-o", page)
     what = f"{page} cannot be created: {page.parent} cannot be written to"
     assert (done.exit_code, done.stderr.partition(";")[0]) == (2, f"kafkafs report: {what}")
+
+
+@pytest.mark.parametrize("name", ["report.html", "orders-0/report.html", "new/report.html"])
+def test_no_page_is_put_in_a_log_directory(
+    kafkafs: Kafkafs, clean: Path, tmp_path: Path, name: str
+) -> None:
+    link = tmp_path / "link"
+    link.symlink_to(clean)
+    for page in (clean / name, link / name):
+        for log_dir in (clean, tmp_path / "other"):
+            done = kafkafs("report", log_dir, "-o", page)
+            assert done.exit_code == 2
+            what = f"{page} is in the log directory {clean}, which a report does not change"
+            assert what in done.stderr
+    assert not (clean / name).exists()
 
 
 def test_a_full_disk_is_reported_with_the_name_of_the_file(kafkafs: Kafkafs, clean: Path) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+import sys
 import threading
 import time
 from contextlib import ExitStack
@@ -251,3 +252,13 @@ def test_purge(kafkafs: Kafkafs, tmp_path: Path) -> None:
     assert kafkafs("purge", "--stray", data).exit_code == 0
     assert not list(data.glob("*-stray"))
     assert kafkafs("purge", data).output == ""
+
+
+# -- this file alone -------------------------------------------------------------------------------
+
+
+def test_hypothesis_is_imported_before_anything_is_frozen() -> None:
+    """Its plugin for pytest imports it at the end otherwise, after verbs that ran here have hidden
+    all objects from the garbage collector (`gc.freeze`), and a warning ends the run: it looks as if
+    nothing referred to trio's random numbers."""
+    assert "hypothesis" in sys.modules

@@ -12,6 +12,7 @@ from typing import Any
 
 from selenium.webdriver import Chrome, ChromeOptions
 from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.remote.command import Command
 from selenium.webdriver.support.ui import WebDriverWait
 
 #: Width and height of screens, in CSS pixels.
@@ -84,8 +85,8 @@ class Browser:
         return self._log("browser")
 
     def _log(self, kind: str) -> list[str]:
-        entries: list[dict[str, Any]] = self.driver.get_log(kind)  # type: ignore[no-untyped-call]
-        return [each["message"] for each in entries]
+        answer = self.driver.execute(Command.GET_LOG, {"type": kind})
+        return [each["message"] for each in answer["value"]]
 
 
 @contextmanager

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any, cast
 
+import pyfuse3
 import pytest
+import trio
 
+from kafkafs.mount.fuse.operations import ReadOnlyOperations
 from kafkafs.mount.node import File
 from kafkafs.mount.tree import Tree
 from kafkafs.mount.vfs.errnos import NoSuchName, Stale
+from kafkafs.mount.vfs.render import listed_xattrs
+from kafkafs.storage import GroupLags
 from kafkafs.storage.format.records.record_columns import SimpleRecord
 from kafkafs.storage.log_dirs.engine import Engine
 from tests.building import BatchFields, build_batch
-from tests.group_records import commit
+from tests.group_records import commit, commit_key, commit_value
 from tests.logs import write_topic
 from tests.mount.nodes import directory_of, file_of
 
@@ -77,6 +84,29 @@ def test_an_offset_has_its_facts_as_attributes(tree: Tree) -> None:
     assert file_of(tree, f"{GROUPS}/billing-manual/main/0").fixed() is fixed
 
 
+def test_the_facts_are_found_in_a_thread(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Finding the oldest unread record may read much of a damaged log."""
+    in_loop = []
+    compute = GroupLags.rows
+
+    def rows(*args: Any) -> Any:
+        in_loop.append(threading.current_thread() is threading.main_thread())
+        return compute(*args)
+
+    monkeypatch.setattr(GroupLags, "rows", rows)
+    node = file_of(tree, f"{GROUPS}/billing-manual/main/0").fixed()
+
+    async def ask() -> None:
+        async with trio.open_nursery() as nursery:
+            operations = ReadOnlyOperations(tree, nursery)
+            context = cast(pyfuse3.RequestContext, None)
+            assert await operations.getxattr(node.inode, b"user.kafka.lag", context) == b"226"
+            assert b"user.kafka.lag" in await operations.listxattr(node.inode, context)
+
+    trio.run(ask)
+    assert in_loop == [False, False]
+
+
 def test_what_is_not_read_is_the_end_of_the_partition(tree: Tree) -> None:
     whole = read(file_of(tree, "main/0/records.jsonl")).splitlines()
     unread = read(file_of(tree, f"{GROUPS}/billing-manual/main/0.unread.jsonl")).splitlines()
@@ -137,7 +167,7 @@ def file_by_inode(tree: Tree, inode: int) -> File:
 
 
 def test_odd_names_and_a_commit_that_follows(tmp_path: Path) -> None:
-    names_ = ("", ".", "a/b", "%", "x" * 300, "status.json")
+    names_ = ("", ".", "..", "a/b", "%", "x" * 300, "status.json", "\x1b[2J\n\0")
     records = [commit("g", topic, 0, 0) for topic in names_]
     records += [commit(group, "t", 0, 1) for group in names_]
     write_topic(tmp_path, [build_batch([SimpleRecord(0)] * 3)])
@@ -145,13 +175,15 @@ def test_odd_names_and_a_commit_that_follows(tmp_path: Path) -> None:
     tree = Tree(Engine(str(tmp_path)))
     for directory in (GROUPS, f"{GROUPS}/g"):
         listed = [name for name in names(tree, directory) if name not in ("g", "status.json")]
-        expected = ["%", "%2E", "a%2Fb", "%25", "status%2Ejson"]
+        expected = ["%", "%2E", "%2E%2E", "a%2Fb", "%25", "%1B[2J%0A%00", "status%2Ejson"]
         if directory == GROUPS:
             expected[-1] = "status.json"
             listed = [name for name in names(tree, directory) if name != "g"]
         assert sorted(name for name in listed if "%~" not in name) == sorted(expected)
-        for name in listed:
-            assert tree.resolve(f"{directory}/{name}").inode
+        for entry in directory_of(tree, directory).list():
+            if entry.name in listed:
+                found = tree.resolve(f"{directory}/{entry.name}")
+                assert found.inode == entry.attributes.inode
     cut = next(name for name in names(tree, GROUPS) if "%~" in name)
     path = f"{GROUPS}/{cut}/t/0"
     assert read(file_of(tree, path)) == b"1\n"
@@ -161,3 +193,24 @@ def test_odd_names_and_a_commit_that_follows(tmp_path: Path) -> None:
         file.write(build_batch([commit("x" * 300, "t", 0, 2)], fields))
     assert read(file_of(tree, path)) == b"2\n"
     assert read(file_of(tree, f"{path}.unread.jsonl")).count(b"\n") == 1
+
+
+def test_numbers_that_no_partition_has_and_metadata_that_no_attribute_can_hold(
+    tmp_path: Path,
+) -> None:
+    numbers = (-(2**31), -1, 0, 2**31 - 1)
+    records = [commit("g", "t", number, 1) for number in numbers]
+    metadata = commit_value(-1, 4, metadata="m" * 70_000, timestamp=-(2**63))
+    records.append(SimpleRecord(0, commit_key("h", "t", 0), metadata))
+    write_topic(tmp_path, [build_batch([SimpleRecord(0)] * 3)])
+    write_topic(tmp_path, [build_batch(records)], topic="__consumer_offsets")
+    tree = Tree(Engine(str(tmp_path)))
+    expected = [*map(str, numbers), "0.unread.jsonl"]
+    assert sorted(names(tree, f"{GROUPS}/g/t")) == sorted(expected)
+    assert read(file_of(tree, f"{GROUPS}/g/t/-1")) == b"1\n"
+    attributes = file_of(tree, f"{GROUPS}/h/t/0").fixed().xattrs()
+    assert attributes["user.kafka.problem"] == b"below the log start offset"
+    assert b"user.kafka.metadata" not in listed_xattrs(attributes)
+    status = json.loads(read(file_of(tree, f"{GROUPS}/h/status.json")))
+    assert status["offsets"][0]["metadata"] == "m" * 70_000
+    assert read(file_of(tree, f"{GROUPS}/h/t/0.unread.jsonl")).count(b"\n") == 3

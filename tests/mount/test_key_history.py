@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -48,6 +49,20 @@ def test_is_searched_again_if_the_partition_changed(tmp_path: Path) -> None:
         left.write_bytes((tmp_path / "t-0" / f"{0:020}.log").read_bytes())
         assert values(tree) == ["1", "2"]
         assert file_of(tree, f"t/0/key/{NAME}").fixed().inode != first.inode
+
+
+def test_an_earlier_life_of_the_topic_is_noticed(tmp_path: Path) -> None:
+    with LogManager(str(tmp_path)) as engine:
+        engine.create_topic("t")
+        append(engine, b"1")
+        tree = Tree(Engine(str(tmp_path)))
+        assert values(tree) == ["1"]
+        deleted = tmp_path / f"t-0.{'0' * 32}-delete"
+        shutil.copytree(tmp_path / "t-0", deleted)
+        (deleted / "partition.metadata").write_text(f"version: 0\ntopic_id: {'A' * 22}")
+        assert values(tree) == ["1", "1"]
+        shutil.rmtree(deleted)
+        assert values(tree) == ["1"]
 
 
 def test_on_a_writable_mount(tmp_path: Path) -> None:

@@ -5,18 +5,20 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import Select
 
-from kafkafs.mount.documents.report import MOST_BYTES
+from kafkafs.mount.documents.report import MOST_BYTES, tables
+from kafkafs.mount.documents.report.charts import chart_data
 from kafkafs.mount.documents.report.highlights import Severity, highlights
 from kafkafs.mount.documents.report.page import SECTIONS, page, script_json
 from kafkafs.mount.documents.report.tables import MOST_ROWS
@@ -25,6 +27,8 @@ from kafkafs.mount.options import MountOptions
 from kafkafs.mount.tree import Tree
 from kafkafs.mount.vfs.errnos import NoSuchName
 from kafkafs.storage.clock import SetClock
+from kafkafs.storage.config.kafka import ConfigSource
+from kafkafs.storage.format.records.record_columns import SimpleRecord
 from kafkafs.storage.groups.coordinator import GroupState, GroupType
 from kafkafs.storage.groups.groups import DescribedGroup
 from kafkafs.storage.log_dirs.engine import Engine
@@ -42,6 +46,9 @@ from kafkafs.storage.operations.report.model import (
     TopicReport,
 )
 from kafkafs.storage.operations.report.report import ReportLogDirs, report
+from kafkafs.storage.operations.request import PartitionFailed
+from tests.building import BatchFields, build_batch
+from tests.logs import TopicSettings, write_log_dir, write_partition
 from tests.mount.browser import LAPTOP, PHONE, Browser, chromium
 from tests.mount.nodes import file_of
 
@@ -49,6 +56,7 @@ THEN = 1_790_000_000_000
 HOUR_MS = 3_600_000
 HOSTILE = (
     "</script><script>document.title='hit'</script><img src=x onerror=alert(1)>&amp;${x}{{7*7}}%{x}"
+    "\"'`<!--]]>"
 )
 
 
@@ -70,7 +78,9 @@ def made(topics: int, partitions: int, segments: int) -> LogDirsReport:
         SegmentReport(
             *(1000 * at, 1000 * at + 1000, 1 << 30, int(times[at]), int(times[at + 1])),
             SegmentState.EXPIRED if at < segments // 3 else SegmentState.LIVE,
-            *("no rule is breached", int(times[at + 1]) + 1, 17 << 20),
+            "no rule is breached",
+            int(times[at + 1]) + 1 if at >= segments // 3 else None,
+            17 << 20,
         )
         for at in range(segments)
     )
@@ -100,13 +110,44 @@ def made(topics: int, partitions: int, segments: int) -> LogDirsReport:
 
 
 def renamed(found: LogDirsReport, name: str) -> LogDirsReport:
-    """Returns a report whose first topic has another name, and a group of that name."""
+    """Returns a report with a text wherever a text of someone else can be: as the name of the first
+    topic and of a group, in configs, messages and paths."""
     first, *rest = found.topics
-    parts = tuple(replace(each, topic=name) for each in first.partitions)
+    failed = PartitionFailed(name, name, name)
+    parts = tuple(
+        replace(
+            each,
+            topic=name,
+            log_dir=name,
+            damage=(failed,),
+            segments=tuple(replace(segment, why=name) for segment in each.segments),
+        )
+        for each in first.partitions
+    )
     group = DescribedGroup(name, GroupType.CLASSIC, GroupState.EMPTY, name, 1, 0)
     row = GroupOffset(group, name, 0, 7, None, name, THEN, 0, 1000, 993, HOUR_MS)
-    topics = (replace(first, topic=name, partitions=parts), *rest)
-    return replace(found, topics=topics, groups=(row,))
+    configs = {name: (name, ConfigSource.TOPIC)}
+    topic = replace(first, topic=name, configs=configs, problems=(name,), partitions=parts)
+    return replace(
+        found,
+        log_dirs=(LogDirReport(name, name, 1, False),),
+        topics=(topic, *rest),
+        unreadable=(failed,),
+        problems=(name,),
+        groups=(row,),
+    )
+
+
+def logs_of(root: Path, timestamps: Mapping[str, Sequence[int]]) -> LogDirsReport:
+    """Returns the report, as of `THEN`, of topics with a record of each timestamp."""
+    for topic, times in timestamps.items():
+        batches = [
+            build_batch([SimpleRecord(time, None, b"v")], BatchFields(base_offset=at))
+            for at, time in enumerate(times)
+        ]
+        write_partition(root / f"{topic}-0", batches, TopicSettings())
+    write_log_dir(root, {(topic, 0): len(times) for topic, times in timestamps.items()})
+    return report_of(root, now_ms=THEN)
 
 
 # -- without a browser -----------------------------------------------------------------------------
@@ -121,8 +162,48 @@ def test_a_page_for_a_thousand_partitions_is_small() -> None:
 
 def test_long_tables_say_what_they_leave_out() -> None:
     text = page(made(300, 1, 2)).decode()
-    assert f"{300 - MOST_ROWS} more topics with less are left out." in text
+    assert f"{300 - MOST_ROWS} more topics are not listed." in text
     assert '"293 others"' in text
+
+
+@pytest.mark.parametrize("character", ["&", "\U0010ffff", "\N{GRINNING FACE}"])
+def test_a_page_of_long_texts_is_small(character: str) -> None:
+    found = made(500, 1, 1)
+    name = 100_000 * character
+    config = {f"{number}{name}": (name, ConfigSource.TOPIC) for number in range(3)}
+    topics = tuple(replace(each, configs=config, problems=(name,)) for each in found.topics)
+    assert len(page(replace(renamed(found, name), topics=topics))) < MOST_BYTES
+
+
+def test_the_forecast_is_not_drawn_for_the_far_future() -> None:
+    """One record of the future would hide all others."""
+    found = made(1, 2, 300)
+    [topic] = found.topics
+    one, other = topic.partitions
+
+    def forecast(*partitions: PartitionReport) -> Any:
+        topics = (replace(topic, partitions=partitions),)
+        return chart_data(replace(found, topics=topics))["forecast"]
+
+    for years in (200, 7000, 200_000_000):
+        later = replace(one.segments[-1], size=1, expires_at_ms=years * 365 * 24 * HOUR_MS)
+        drawn = forecast(replace(one, segments=(*one.segments[:-1], later)), other)
+        assert drawn["times"][-1] == one.segments[-1].expires_at_ms
+        assert drawn["sizes"][-1] == 1
+        assert (forecast(replace(one, segments=(later,))) is None) == (years > 8000)
+
+
+def test_tables_show_the_timestamps_that_there_are(tmp_path: Path) -> None:
+    """The charts end at the time of the report, but not the tables."""
+    found = logs_of(tmp_path, {"later": [THEN, THEN + HOUR_MS], "none": [-1], "one": [THEN]})
+    rows = {row[0].text: [cell.text for cell in row] for row in tables.topics(found).rows}
+    assert [rows[name][9:] for name in ("later", "none", "one")] == [
+        ["2026-09-21 14:13:20", "2026-09-21 15:13:20"],
+        ["-", "-"],
+        ["2026-09-21 14:13:20", "2026-09-21 14:13:20"],
+    ]
+    [row] = tables.disorder(found).rows
+    assert [cell.text for cell in row] == ["later/0", "-", "-", "0", "2", "1"]
 
 
 def test_nothing_in_the_page_leads_elsewhere(corpus: Callable[[str], Path]) -> None:
@@ -158,7 +239,7 @@ def test_the_summary_names_what_matters_worst_first(corpus: Callable[[str], Path
         assert order.index(one.severity) <= order.index(other.severity)
     assert {each.section for each in found} <= {"top", *SECTIONS}
     groups = highlights(report_of(corpus("groups43")))
-    assert any("17 groups had not read everything" in each.text for each in groups)
+    assert any("17 groups have not read everything" in each.text for each in groups)
     clean = highlights(report_of(corpus("kafka43-clean")))
     assert any("transaction is open, in txn-open/0" in each.text for each in clean)
     assert clean[-1].text == "No damage was found. Only headers were read."
@@ -212,6 +293,21 @@ def names_of(browser: Browser, chart: str) -> list[str]:
     return found
 
 
+def hover(browser: Browser, chart: str) -> list[str]:
+    """Puts the pointer on the first point of each series of a chart; returns what is shown."""
+    script = """
+        const chart = document.getElementById(arguments[0]);
+        const found = chart.data.flatMap((each, curveNumber) => {
+          Plotly.Fx.hover(chart, [{ curveNumber, pointNumber: 0 }]);
+          return [...chart.querySelectorAll(".hoverlayer text")].map((text) => text.textContent);
+        });
+        Plotly.Fx.unhover(chart);
+        return found;
+    """
+    found: list[str] = browser.run(script, chart)
+    return found
+
+
 def click_through(browser: Browser) -> None:
     """Uses everything on a page that can be used."""
     driver = browser.driver
@@ -247,6 +343,25 @@ def test_a_browser_shows_the_page_without_network_or_errors(
         browser.screenshot(pictures / f"{name}-dark.png")
         click_through(browser)
         check_quiet(browser)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "timestamps", [{}, {"a": [-1], "b": [THEN, 1 << 62, 0], "c": [], "d": [THEN]}]
+)
+def test_a_browser_shows_next_to_nothing_without_errors(
+    browser: Browser, tmp_path: Path, timestamps: Mapping[str, Sequence[int]]
+) -> None:
+    path = tmp_path / "report.html"
+    path.write_bytes(page(logs_of(tmp_path / "data", timestamps)))
+    browser.open(path)
+    click_through(browser)
+    check_quiet(browser)
+    for choice in browser.driver.find_elements(By.TAG_NAME, "select"):
+        assert choice.is_displayed() == bool(choice.find_elements(By.TAG_NAME, "option"))
+    texts = "return [...document.querySelectorAll('p, .chart')].map((each) => each.innerText)"
+    shown = [text for text in browser.run(texts) if text]
+    assert len(shown) == len(set(shown))
 
 
 @pytest.mark.slow
@@ -289,4 +404,10 @@ def test_hostile_names_are_shown_and_do_nothing(browser: Browser, tmp_path: Path
     assert any("img src=x" in name for name in names_of(browser, "growth-chart"))
     [label] = browser.driver.find_elements(By.CSS_SELECTOR, "#lag-chart .ytick text")
     assert label.text == HOSTILE
+    Select(browser.driver.find_element(By.ID, "map-topic")).select_by_index(0)
+    for chart in ("growth-chart", "map-chart", "lag-chart", "gap-chart"):
+        assert any(HOSTILE in text for text in hover(browser, chart)), chart
+    deleted = "retention.ms deletes it at 2026-09-21 16:13:20"
+    assert any(deleted in text for text in hover(browser, "map-chart"))
+    assert browser.run("return document.querySelectorAll('img').length") == 0
     check_quiet(browser)

@@ -9,7 +9,6 @@ import random
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -351,6 +350,12 @@ def test_appends_meanwhile(partition: Path) -> None:
     assert values == [value(offset) for offset in range(_END, _END + len(appended))]
 
 
+def uncached_size(fd: int) -> int:
+    """Returns the size of an open file, for which the kernel asks the daemon."""
+    place = f"/proc/{os.getpid()}/fd/{fd}"
+    return int(run("stat", "--cached=never", "-L", "-c", "%s", place).stdout)
+
+
 @promise(
     "A file that was open when its record or segment was deleted keeps its attributes and bytes"
     " until it is closed."
@@ -362,9 +367,9 @@ def test_open_files(data: Path, partition: Path) -> None:
     sizes = [os.fstat(fd).st_size for fd in opened]
     os.unlink(partition / "offset/70")
     wait_until(lambda: segments(data) == [60, 80])
-    time.sleep(1.1)  # longer than the kernel caches anything, so that it asks the daemon
-    assert finds(*(partition / name for name in names)) == [False, False, False, True]
-    assert [os.fstat(fd).st_size for fd in opened] == sizes
+    paths = [partition / name for name in names]
+    wait_until(lambda: finds(*paths) == [False, False, False, True])
+    assert [uncached_size(fd) for fd in opened] == sizes
     for fd, data_then in zip(opened, expected, strict=True):
         assert os.pread(fd, 1 << 20, 0) == data_then
         os.close(fd)

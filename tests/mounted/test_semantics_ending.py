@@ -267,6 +267,11 @@ class Told:
                 os.fsync(file.fileno())
                 self.synced[writer] = number
 
+    def wait_for(self, lines: int) -> None:
+        """Waits until the writers have synced so many more lines."""
+        before = sum(self.synced.values())
+        wait_until(lambda: sum(list(self.synced.values())) >= before + lines)
+
     def delete(self, point: Path) -> None:
         """Deletes records until the mount ends."""
         with suppress(OSError):
@@ -299,7 +304,7 @@ def test_kills(data: Path, begin: Callable[[Path], Mount], rounds: int) -> None:
         work.append(threading.Thread(target=told.delete, args=(mount.point,)))
         for thread in work:
             thread.start()
-        time.sleep(chance.uniform(0.3, 1.2))
+        told.wait_for(chance.randrange(20, 2000))
         mount.daemon.kill()
         mount.daemon.wait()
         for thread in work:

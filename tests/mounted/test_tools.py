@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -111,9 +111,20 @@ def test_grep_stops_following(orders: Path) -> None:
     assert sh("grep -m1 order follow | wc -l", orders) == "1\n"
 
 
+def interrupted_reads(point: Path) -> int:
+    """Returns the number of reads that the daemon has ended with EINTR."""
+    found = re.search(
+        r'^kafkafs_request_errors_total\{errno="EINTR",operation="read"\} (\d+)',
+        (point / ".kafkafs/metrics").read_text(),
+        re.M,
+    )
+    return int(found[1]) if found else 0
+
+
 @pytest.mark.parametrize("program", ["cat", "grep .", "tail -n +1 -f", "python"])
 def test_ctrl_c_ends_who_follows(live: LiveLog, mount: Mounting, program: str) -> None:
-    where = mount(live.directory).point / "t" / "0"
+    point = mount(live.directory).point
+    where = point / "t" / "0"
     command = [*program.split(), "follow"]
     if program == "python":
         script = "import sys\nfor line in open('follow', 'rb'): sys.stdout.buffer.write(line)"
@@ -122,8 +133,8 @@ def test_ctrl_c_ends_who_follows(live: LiveLog, mount: Mounting, program: str) -
     assert reader.stdout is not None
     if program == "cat":
         assert reader.stdout.readline() == value(0) + b"\n"
-    # Long enough for its blocking read to have failed with EINTR and been repeated.
-    time.sleep(1.3)
+    # Twice, so that the program has repeated the read that failed first.
+    wait_until(lambda: interrupted_reads(point) >= 2)
     assert reader.poll() is None
     reader.send_signal(signal.SIGINT)
     assert reader.wait(PATIENCE_SECONDS) != 0  # nothing else ends its read

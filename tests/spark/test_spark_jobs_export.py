@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+import kafkafs
 from kafkafs.spark import jobs
 from kafkafs.spark.jobs import Report
 from kafkafs.spark.jobs.export_files import SCHEMA, read_file
@@ -132,6 +133,25 @@ def test_started_again_it_goes_on(spark: SparkSession, corpus: Corpus, tmp_path:
     assert (output / "_SUCCESS").exists()
     with pytest.raises(OtherJob, match="different isolation"):
         jobs.export(spark, source, str(output), **settings, isolation="read_committed")
+
+
+@pytest.mark.spark
+def test_as_of_a_time(spark: SparkSession, corpus: Corpus, tmp_path: Path) -> None:
+    """Exports what there was then, also when it is repeated, and not into an export of now."""
+    source, output = str(corpus("kafka43-clean")), str(tmp_path)
+    settings: dict[str, Any] = {"topics": [("orders", None)], "format": "jsonl"}
+    then = "2026-09-03"
+    for skipped in (0, 3):
+        report = jobs.export(spark, source, output, **settings, at=then)
+        assert (report.exit_code, report.skipped) == (0, skipped)
+    rows = exported(tmp_path)
+    with kafkafs.open(source, at=then) as past:
+        ends = {number: past["orders", number].end_offset for number in range(3)}
+    assert {number: len(rows["orders", number]) for number in ends} == ends
+    assert {row["partition"]: row["endOffset"] for row in report.rows} == ends
+    for other in (None, "2026-09-04"):
+        with pytest.raises(OtherJob, match="different at"):
+            jobs.export(spark, source, output, **settings, at=other)
 
 
 @pytest.mark.spark

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import gc
-import time
+import os
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from pyspark.sql import SparkSession
 
 from kafkafs.spark.jobs.notes import Notes, OtherJob
 from kafkafs.spark.jobs.tasks import evenly, grouped, run
+from tests.waiting import wait_until
 
 
 def test_units_that_have_so_much_together() -> None:
@@ -53,23 +55,30 @@ def test_notes(tmp_path: Path) -> None:
     assert Notes(path).job() is None
 
 
-def _work(unit: int) -> int:
+def _work(unit: int, reported: str) -> int:
+    """Waits until all units but two before this one are reported as done."""
     if unit < 0:
         raise ValueError(f"no unit: {unit}")
-    time.sleep(0.3)
+    wait_until(lambda: unit < 2 or os.path.exists(os.path.join(reported, str(unit - 1))))
     return unit * unit
 
 
 @pytest.mark.spark
-def test_results_progress_and_errors(spark: SparkSession) -> None:
+def test_results_progress_and_errors(spark: SparkSession, tmp_path: Path) -> None:
     reported: list[tuple[int, int]] = []
-    units = list(range(6))
-    found = run(spark, "test", units, _work, on_progress=lambda *now: reported.append(now))
+
+    def on_progress(done: int, total: int) -> None:
+        reported.append((done, total))
+        for number in range(done + 1):
+            (tmp_path / str(number)).touch()
+
+    units, work = list(range(6)), partial(_work, reported=str(tmp_path))
+    found = run(spark, "test", units, work, on_progress=on_progress)
     assert found == [unit * unit for unit in units]
-    assert reported[-1] in ((5, 6), (6, 6))
+    assert max(reported) >= (4, 6)
     assert reported == sorted(reported)
     with pytest.raises(PySparkException, match="no unit: -1"):
-        run(spark, "test", [1, -1], _work)
+        run(spark, "test", [1, -1], work)
 
 
 def _spared(unit: int) -> int:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import pickle
+from pathlib import Path
 
 import pytest
 
+from kafkafs.spark.jobs.job_log_dirs import JobLogDirs
 from kafkafs.spark.options import EARLIEST, LATEST, OptionError, ReadOptions
 from kafkafs.spark.topic_pattern import compile_topic_pattern
 from kafkafs.spark.write.write_options import WriteOptions
@@ -108,6 +110,26 @@ def test_a_write_says_which_option_is_wrong_as_it_is_documented() -> None:
 def test_settings_of_the_engine() -> None:
     name = "kafkafs.max.batch.bytes"
     assert parse(**{name: "1000000"}).configs == {name: "1000000"}
+
+
+def test_a_preferred_directory_is_absolute_for_the_tasks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They have another working directory."""
+    name = "kafkafs.prefer.dir"
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "logs").mkdir()
+    given, found = {name: "logs"}, {name: f"{tmp_path}/logs"}
+    assert parse(**given).configs == found
+    assert WriteOptions.parse({"path": "/data", **given}).configs == found
+    assert dict(JobLogDirs.of("logs", given).configs) == found
+    assert dict(JobLogDirs.new(["/new"], {name: f"file://{tmp_path}/logs"}).configs) == found
+    (tmp_path / "other").mkdir()
+    sides = JobLogDirs.of_both("logs", "other", given)
+    assert [dict(each.configs) for each in sides] == [found, {}]
+    assert parse(**{name: ""}).configs == {name: ""}
+    with pytest.raises(OptionError, match=r"option kafkafs\.prefer\.dir: s3:/.*of the scheme s3"):
+        parse(**{name: "s3://logs"})
 
 
 @pytest.mark.parametrize(

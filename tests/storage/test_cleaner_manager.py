@@ -14,13 +14,13 @@ from kafkafs.storage.cleaner.cleaning import CleaningResult
 from kafkafs.storage.cleaner.cleaning_state import LogCleaningState
 from kafkafs.storage.cleaner.manager import CleaningCandidate
 from kafkafs.storage.clock import SetClock
+from kafkafs.storage.concurrency.scheduler import TaskStatus
 from kafkafs.storage.errors import CleaningAborted, ConfigError, CorruptError, UnknownTopic
 from kafkafs.storage.format.files.checkpoints import format_offsets, parse_offsets
 from kafkafs.storage.format.records.encoder import BatchPlan
 from kafkafs.storage.format.records.record_columns import RecordColumns, SimpleRecord
 from kafkafs.storage.io.durable import replaced
 from kafkafs.storage.log.read.view import View
-from kafkafs.storage.log_dirs.scheduler import TaskStatus
 from kafkafs.storage.log_manager import LogManager
 from tests.faults import FailingCalls
 from tests.reading import read

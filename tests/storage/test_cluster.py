@@ -54,13 +54,15 @@ def rows(engine: Engine, subject: str, offset: int | None = SHUTDOWN) -> list[di
 
 
 @pytest.fixture(scope="module")
-def told() -> dict[str, Any]:
+def returned() -> dict[str, Any]:
     path = answers.directory("groups43") / "cluster.json"
     found: dict[str, Any] = json.loads(path.read_text())
     return found
 
 
-def test_topics_are_those_that_the_admin_api_told(engine: Engine, told: dict[str, Any]) -> None:
+def test_topics_are_those_that_the_admin_api_returned(
+    engine: Engine, returned: dict[str, Any]
+) -> None:
     found = {
         row["topic"]: {
             "topic_id": row["topicId"],
@@ -82,7 +84,7 @@ def test_topics_are_those_that_the_admin_api_told(engine: Engine, told: dict[str
                 if each["source"] == "DYNAMIC_TOPIC_CONFIG"
             },
         }
-        for name, topic in told["topics"].items()
+        for name, topic in returned["topics"].items()
     }
     assert found == expected
     directory_id = engine.log_dirs.dirs[0].meta.directory_id
@@ -90,12 +92,12 @@ def test_topics_are_those_that_the_admin_api_told(engine: Engine, told: dict[str
     assert all(each["directories"] == [directory_id] for each in placed)
 
 
-def test_nodes_features_and_voters_are_those_that_the_admin_api_told(
-    engine: Engine, told: dict[str, Any]
+def test_nodes_features_and_voters_are_those_that_the_admin_api_returned(
+    engine: Engine, returned: dict[str, Any]
 ) -> None:
     (node,) = rows(engine, "brokers")
     (endpoint,) = node["broker"]["endpoints"]
-    assert told["brokers"] == [
+    assert returned["brokers"] == [
         {
             "id": node["node"],
             "host": endpoint["host"],
@@ -106,24 +108,24 @@ def test_nodes_features_and_voters_are_those_that_the_admin_api_told(
     ]
     features = rows(engine, "features")
     finalized = {row["feature"]: row["level"] for row in features if row["level"]}
-    assert finalized == told["features"]["finalized"]
+    assert finalized == returned["features"]["finalized"]
     supported = {row["feature"]: row["supported"] for row in features}
-    assert supported == told["features"]["supported"]
+    assert supported == returned["features"]["supported"]
     (voter,) = rows(engine, "voters")
-    assert told["quorum"] == {
+    assert returned["quorum"] == {
         "leader_id": voter["voter"] if voter["isLeader"] else None,
         "leader_epoch": voter["leaderEpoch"],
         "voters": [voter["voter"]],
     }
     (summary,) = rows(engine, "summary")
     assert (summary["clusterId"], summary["controller"]) == (
-        told["cluster_id"],
-        told["controller"],
+        returned["cluster_id"],
+        returned["controller"],
     )
 
 
-def test_configs_quotas_acls_and_users_are_those_that_the_admin_api_told(
-    engine: Engine, told: dict[str, Any]
+def test_configs_quotas_acls_and_users_are_those_that_the_admin_api_returned(
+    engine: Engine, returned: dict[str, Any]
 ) -> None:
     configs: dict[str, dict[str, dict[str, str]]] = {}
     for row in rows(engine, "configs"):
@@ -136,22 +138,24 @@ def test_configs_quotas_acls_and_users_are_those_that_the_admin_api_told(
     ):
         assert configs[kind] == {
             name: {config: each["value"] for config, each in values.items()}
-            for name, values in told[key].items()
+            for name, values in returned[key].items()
         }
-    quotas = sorted(told["quotas"], key=json.dumps)
+    quotas = sorted(returned["quotas"], key=json.dumps)
     assert sorted(rows(engine, "quotas"), key=json.dumps) == quotas
     words = ("resourceType", "resourceName", "patternType", "principal", "host", "operation")
     acls = [tuple(row[word] for word in (*words, "permission")) for row in rows(engine, "acls")]
-    assert sorted(acls) == sorted(tuple(each.values()) for each in told["acls"])
+    assert sorted(acls) == sorted(tuple(each.values()) for each in returned["acls"])
     users = [
         {**each, "credentials": sorted(each["credentials"], key=lambda found: found["mechanism"])}
-        for each in told["scram_users"]
+        for each in returned["scram_users"]
     ]
     assert rows(engine, "users") == users
 
 
 @pytest.mark.parametrize("name", ["kafka39", "kafka43-clean"])
-def test_other_brokers_topics_have_the_partitions_that_they_told(name: str, corpus: Corpus) -> None:
+def test_other_brokers_topics_have_the_partitions_that_they_returned(
+    name: str, corpus: Corpus
+) -> None:
     engine = Engine(str(corpus(name)))
     state = cluster_state(engine)
     assert state.image.problems == ()
@@ -171,7 +175,7 @@ def test_a_cluster_of_zookeeper_has_no_metadata_log(corpus: Corpus) -> None:
         cluster_state(Engine(str(corpus("kafka28"))))
 
 
-def test_an_unknown_name_is_told_with_those_that_exist(engine: Engine) -> None:
+def test_an_unknown_name_is_named_with_those_that_exist(engine: Engine) -> None:
     state = cluster_state(engine)
     topics = state.rows(ClusterSubject.TOPICS, ["main", "trim"])
     assert [row.as_json()["topic"] for row in topics] == ["main", "trim"]
@@ -262,7 +266,7 @@ def test_what_the_disk_does_not_reach_back_to_is_refused(
         cluster_state(Engine(str(cut)))
 
 
-def test_a_damaged_snapshot_is_told_and_an_older_one_serves(
+def test_a_damaged_snapshot_is_reported_and_an_older_one_serves(
     writable_corpus: Corpus, engine: Engine
 ) -> None:
     path = writable_corpus("groups43")
@@ -287,6 +291,27 @@ def test_of_several_brokers_the_log_that_reaches_furthest_counts(corpus: Corpus)
     assert cluster_state(together).image == cluster_state(Engine(f"{root}/1")).image
     lines = texts(list_cluster_changes(together, ListClusterChanges()))
     assert "topic reborn deleted, with 1 partition" in lines
+
+
+def test_a_snapshot_of_an_unknown_time_is_no_base_beyond_the_log(
+    cut: Path, entries: list[MetadataEntry]
+) -> None:
+    """Headers are damaged, and the newest snapshot has records later than the time that is
+    shown."""
+    for snapshot in (cut / QUORUM).glob("*.checkpoint"):
+        data = bytearray(snapshot.read_bytes())
+        data[80] ^= 1  # in the first batch, which has only the header
+        snapshot.chmod(0o600)
+        snapshot.write_bytes(data)
+    at_ms = entries[300].timestamp
+    end = next(entry.offset for entry in entries if entry.timestamp > at_ms)
+    assert SNAPSHOTS[0] < end < SNAPSHOTS[1]
+    found = cluster_state(Engine(str(cut), at_ms=at_ms)).image
+    expected = replayed(entries, end)
+    assert (found.offset, found.topics, found.acls) == (end, expected.topics, expected.acls)
+    assert len(found.problems) == 1
+    with pytest.raises(MetadataUnavailable):
+        cluster_state(Engine(str(cut), at_ms=entries[0].timestamp))
 
 
 @pytest.fixture
@@ -341,8 +366,8 @@ def texts(found: Iterator[Any]) -> list[str]:
 def test_the_history_of_a_cluster(engine: Engine, entries: list[MetadataEntry]) -> None:
     found = list(list_cluster_changes(engine, ListClusterChanges()))
     gone = json.loads((answers.directory("groups43") / "gone.json").read_text())
-    told = [each.as_json() for each in found]
-    deleted = [row["topic"] for row in told if row["change"] == "topicDeleted"]
+    rows_found = [each.as_json() for each in found]
+    deleted = [row["topic"] for row in rows_found if row["change"] == "topicDeleted"]
     assert deleted == gone["topics_deleted"]
     lines = [(each.offset, each.text) for each in found if not isinstance(each, PartitionFailed)]
     for expected in [
@@ -366,7 +391,7 @@ def test_the_history_of_a_cluster(engine: Engine, entries: list[MetadataEntry]) 
         ),
     ]:
         assert expected in lines
-    bootstrap = next(row for row in told if row["offset"] == 1)
+    bootstrap = next(row for row in rows_found if row["offset"] == 1)
     assert (bootstrap["lastOffset"], len(bootstrap["changes"])) == (9, 7)
     assert bootstrap["text"].startswith("transaction Bootstrap records: feature metadata.version")
     # Every record that has an effect is part of a change.
@@ -404,6 +429,30 @@ def test_a_snapshot_hides_how_the_cluster_became_so(cut: Path) -> None:
     assert found[1].as_json()["offset"] == 241
 
 
+def test_a_log_that_ends_before_its_newest_snapshot(cut: Path) -> None:
+    """Or that is lost: the state is that of the snapshot, and the history says what is missing."""
+    log = cut / QUORUM / f"{SNAPSHOTS[0]:020d}.log"
+    data = log.read_bytes()
+    header = next(each for each in walk(data) if each.base_offset > 300)
+    log.write_bytes(data[: header.position])
+    end = header.base_offset
+    *_, problem = texts(list_cluster_changes(Engine(str(cut)), ListClusterChanges()))
+    assert problem == (
+        f"{cut}/{QUORUM}: offsets {end} to 432 are not in the log, only their sum in a snapshot"
+    )
+    with pytest.raises(MetadataUnavailable, match=rf"168 .* to {end} .*; there are other .* 433"):
+        cluster_state(Engine(str(cut)), end + 1)
+    assert cluster_state(Engine(str(cut))).image.offset == SNAPSHOTS[1]
+    log.unlink()
+    (line,) = texts(list_cluster_changes(Engine(str(cut)), ListClusterChanges()))
+    assert line.startswith("changes before offset 433 are only known as their sum, from a snapsh")
+    reach = (
+        r"from offset 433 \(2026-11-23T22:52:18.082Z\) to 433 \(2026-.*; there are earlier .* 168"
+    )
+    with pytest.raises(MetadataUnavailable, match=reach):
+        cluster_state(Engine(str(cut)), 200)
+
+
 def values(*found: bytes) -> bytes:
     """Returns a batch after the end of groups43's log."""
     records = [SimpleRecord(value=each, timestamp=1_800_000_000_000) for each in found]
@@ -425,18 +474,20 @@ def grown(writable_corpus: Corpus) -> Callable[[bytes], Engine]:
 CONFIG = bytes([1, 4, 0, 4, 2]) + b"7" + bytes([9]) + b"password" + bytes([4]) + b"abc" + bytes(1)
 
 
-def test_damaged_and_unknown_records_are_told_and_the_rest_counts(
+def test_damaged_and_unknown_records_are_reported_and_the_rest_counts(
     grown: Callable[[bytes], Engine],
 ) -> None:
     unregister = bytes([1, 1, 0]) + (1).to_bytes(4, "big") + bytes(9)
     garbage, unfence = b"\x01\x02", b"\x01\x08\0" + bytes(13)
-    engine = grown(values(b"\x01\x63\x00", garbage, CONFIG, unregister, unfence))
+    batch = values(b"\x01\x63\x00", garbage, CONFIG, unregister, unfence)
+    engine = grown(batch)
     path = f"{engine.log_dirs.dirs[0].path}/{QUORUM}/{LOG}"
+    size = Path(path).stat().st_size - len(batch)
     found = list(describe_cluster(engine, DescribeCluster(ClusterSubject.CONFIGS, None, ("7",))))
     problems = [row.error for row in found if isinstance(row, PartitionFailed)]
     assert problems == [
-        f"{path}: offset {END + 1}: a varint extends past the end of its record",
-        f"{path}: offset {END}: unknown metadata record type 99",
+        f"{path}: position {size}: offset {END + 1}: a varint extends past the end of its record",
+        f"{path}: position {size}: offset {END}: unknown metadata record type 99",
     ]
     assert found[-1].as_json() == {
         "resourceType": "broker",
@@ -451,6 +502,13 @@ def test_damaged_and_unknown_records_are_told_and_the_rest_counts(
         "broker 0 unfenced",
         *problems,
     ]
+
+
+def test_many_problems_are_counted(grown: Callable[[bytes], Engine]) -> None:
+    engine = grown(values(*[b"\x01\x63\x00"] * 150, *[b"\x01"] * 120))
+    problems = cluster_state(engine).image.problems
+    assert len(problems) == 201
+    assert problems[-1] == "70 more problems are not listed"
 
 
 def test_records_of_a_transaction_are_one_change(grown: Callable[[bytes], Engine]) -> None:

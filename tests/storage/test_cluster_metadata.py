@@ -18,6 +18,11 @@ from tests import answers
 from tests.building import BatchFields, build_batch
 from tests.logs import walk
 
+# The last batch of a snapshot.
+FOOTER = build_batch(
+    [SimpleRecord(key=b"\0\0\0\4", value=b"\0\0\0")],
+    BatchFields(base_offset=1 << 40, is_control=True),
+)
 KRAFT = sorted(set(answers.CORPORA) - {"kafka28", "kafka43-two-dirs"})
 LOG = "00000000000000000000.log"
 
@@ -28,7 +33,7 @@ def metadata_of(paths: str) -> ClusterMetadata:
 
 
 @pytest.mark.parametrize("name", KRAFT)
-def test_ids_and_settings_are_those_that_the_broker_told(
+def test_ids_and_settings_are_those_that_the_broker_returned(
     name: str, corpus: Callable[[str], Path]
 ) -> None:
     metadata = metadata_of(str(corpus(name)))
@@ -98,7 +103,7 @@ def test_a_snapshot_stands_for_the_log_before_it(
 ) -> None:
     front, back, offset = cut(copy, batches)
     partition = empty(copy)
-    (partition / f"{offset:020d}-0000000001.checkpoint").write_bytes(front)
+    (partition / f"{offset:020d}-0000000001.checkpoint").write_bytes(front + FOOTER)
     (partition / "00000000000000000000-0000000000.checkpoint").write_bytes(b"older")
     (partition / f"{offset:020d}.log").write_bytes(back)
     metadata = metadata_of(str(copy))
@@ -109,14 +114,15 @@ def test_a_snapshot_stands_for_the_log_before_it(
 def test_a_snapshot_that_the_log_has_not_reached(copy: Path, whole: MetadataImage) -> None:
     data = (copy / "__cluster_metadata-0" / LOG).read_bytes()
     partition = empty(copy)
-    (partition / "00000000000000000999-0000000001.checkpoint").write_bytes(data)
+    (partition / "00000000000000000999-0000000001.checkpoint").write_bytes(data + FOOTER)
     (partition / LOG).touch()
     metadata = metadata_of(str(copy))
     assert metadata.image() == whole
     assert metadata.image() == whole
+    assert metadata.problems == []
 
 
-def test_what_is_in_no_snapshot_and_not_in_the_log_is_told(copy: Path) -> None:
+def test_what_is_in_no_snapshot_and_not_in_the_log_is_reported(copy: Path) -> None:
     _, back, offset = cut(copy, 40)
     (empty(copy) / f"{offset:020d}.log").write_bytes(back)
     metadata = metadata_of(str(copy))
@@ -127,8 +133,45 @@ def test_what_is_in_no_snapshot_and_not_in_the_log_is_told(copy: Path) -> None:
     ]
 
 
+def test_a_snapshot_that_was_cut_off_is_reported(copy: Path, whole: MetadataImage) -> None:
+    """Also between two batches. A whole one, or the log from its beginning, is preferred."""
+    front, back, offset = cut(copy, 40)
+    partition = empty(copy)
+    snapshot = partition / f"{offset:020d}-0000000001.checkpoint"
+    log = partition / f"{offset:020d}.log"
+    log.write_bytes(back)
+    for size in (0, list(walk(front))[20].position, len(front)):
+        snapshot.write_bytes(front[:size])
+        metadata = metadata_of(str(copy))
+        image = metadata.image()
+        assert (image == whole) == (size == len(front))
+        assert metadata.problems == [
+            f"{snapshot}: position {size}: the snapshot has no footer, its end may be missing"
+        ]
+    log.unlink()
+    (partition / LOG).write_bytes(front + back)
+    snapshot.write_bytes(b"")
+    assert metadata_of(str(copy)).image() == whole
+
+
+def test_offsets_that_the_log_leaves_out_are_reported(copy: Path, whole: MetadataImage) -> None:
+    log = copy / "__cluster_metadata-0" / LOG
+    data = log.read_bytes()
+    headers = list(walk(data))
+    first, second, third = (headers[n] for n in (20, 40, 60))
+    log.write_bytes(data[: first.position] + data[second.position : third.position])
+    (log.parent / f"{third.base_offset + 3:020}.log").write_bytes(b"")
+    metadata = metadata_of(str(copy))
+    assert metadata.image() != whole
+    what = f"offsets {first.base_offset} to {second.base_offset - 1} are missing"
+    assert metadata.problems[0] == f"{log}: position {first.position}: {what}"
+    # What is missing above the offset that is shown does not matter.
+    assert metadata.image_at(first.base_offset).problems == ()
+    assert len(metadata.image_at(second.base_offset).problems) == 1
+
+
 @pytest.mark.timeout(60)
-def test_a_snapshot_that_cannot_be_read_is_told_and_passed_over(copy: Path) -> None:
+def test_a_snapshot_that_cannot_be_read_is_reported_and_passed_over(copy: Path) -> None:
     partition = copy / "__cluster_metadata-0"
     os.mkfifo(partition / "00000000000000000009-0000000001.checkpoint")
     (partition / "00000000000000000000-0000000001.checkpoint").write_bytes(b"\xff" * 100)
@@ -138,23 +181,25 @@ def test_a_snapshot_that_cannot_be_read_is_told_and_passed_over(copy: Path) -> N
     assert "0-0000000001.checkpoint: position 0" in metadata.problems[1]
 
 
-def test_a_record_that_is_garbage_is_told_and_the_rest_counts(
+def test_a_record_that_is_garbage_is_reported_and_the_rest_counts(
     copy: Path, whole: MetadataImage
 ) -> None:
     partition = copy / "__cluster_metadata-0"
     end = list(walk((partition / LOG).read_bytes()))[-1].last_offset + 1
+    size = (partition / LOG).stat().st_size
     garbage = [SimpleRecord(value=b"\x01\x02"), SimpleRecord(value=None)]
     with (partition / LOG).open("ab") as broker:
         broker.write(build_batch(garbage, BatchFields(base_offset=end)))
     metadata = metadata_of(str(copy))
     assert metadata.image() == whole
     assert metadata.problems == [
-        f"{partition}/{LOG}: offset {end}: a varint extends past the end of its record",
-        f"{partition}/{LOG}: offset {end + 1}: a varint extends past the end of its record",
+        f"{partition}/{LOG}: position {size}: offset {each}: a varint extends past the end of its"
+        " record"
+        for each in (end, end + 1)
     ]
 
 
-def test_a_damaged_log_is_told_and_read_past_the_damage(copy: Path) -> None:
+def test_a_damaged_log_is_reported_and_read_past_the_damage(copy: Path) -> None:
     partition = copy / "__cluster_metadata-0"
     data = bytearray((partition / LOG).read_bytes())
     hurt = list(walk(bytes(data)))[40]
@@ -165,7 +210,21 @@ def test_a_damaged_log_is_told_and_read_past_the_damage(copy: Path) -> None:
     assert f"{LOG}: position {hurt.position}" in metadata.problems[0]
 
 
-def test_a_log_that_was_cut_back_is_read_anew(copy: Path, whole: MetadataImage) -> None:
+def test_records_that_replaced_others_count(copy: Path, whole: MetadataImage) -> None:
+    """As on a follower whose leader has other records, and more of them."""
+    front, back, offset = cut(copy, 40)
+    log = empty(copy) / LOG
+    user = b"\1\x0b\0\6other\1\2s\2k\2k\0\0\x10\0\0"
+    other = build_batch([SimpleRecord(value=user)], BatchFields(base_offset=offset))
+    assert len(other) < len(back)
+    log.write_bytes(front + other)
+    metadata = metadata_of(str(copy))
+    assert set(metadata.image().scram_users) == {"other"}
+    log.write_bytes(front + back)
+    assert metadata.image() == whole
+
+
+def test_a_log_that_was_cut_back_is_read_again(copy: Path, whole: MetadataImage) -> None:
     front, back, _ = cut(copy, 40)
     log = empty(copy) / LOG
     log.write_bytes(front + back)

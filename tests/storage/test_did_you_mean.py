@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kafkafs.storage.errors import did_you_mean, nearest
+from kafkafs.storage.wording import did_you_mean, nearest
 
 
 @pytest.mark.parametrize(

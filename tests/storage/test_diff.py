@@ -22,7 +22,7 @@ from kafkafs.storage.operations.diff import Diff, diff
 from kafkafs.storage.operations.request import PartitionFailed
 from tests import answers
 from tests.building import BatchFields, build_batch
-from tests.logs import TopicSettings, write_checkpoint, write_topic
+from tests.logs import TopicSettings, write_checkpoint, write_partition, write_topic
 
 Corpus = Callable[[str], Path]
 Rows = list[dict[str, Any]]
@@ -297,6 +297,33 @@ class TestTopics:
             ("config", "internal.segment.bytes", None),
             ("config", "retention.ms", "1000"),
         ]
+
+    def test_two_lives_of_a_topic(self, corpus: Corpus, tmp_path: Path) -> None:
+        """Their ids are said first, and no copy is called more up to date than the other."""
+        root = corpus("cluster43")
+        for pair in (("1", "2"), ("2", "3")):
+            rows = differences(root / pair[0], root / pair[1], Selection.of("reborn"))
+            kinds = [row["difference"] for row in rows]
+            assert kinds == ["topic id", "content", "records"]
+            assert {rows[0]["first"], rows[0]["second"]} == {
+                "lEJzfSo2S0-hzSjQs9redw", "rOU1hbxXQ2OD9HXCXYwjLQ",
+            }  # fmt: skip
+            assert not [row for row in rows if "leader" in row]
+
+    def test_one_partition_of_another_life(self, pair: tuple[Path, Path]) -> None:
+        """The broker missed the deletion, so that its directory has the old id; equal records of
+        other leader epochs are equal then."""
+        first, second = pair
+        for root in pair:
+            shutil.copytree(root / "t-0", root / "t-1")
+        made = batches(records(3), [], epoch=7)
+        write_partition(second / "t-1", made, topic_id=b"\2" * 16)
+        [row] = differences(first, second)
+        assert (row["difference"], row["partition"]) == ("topic id", 1)
+        (second / "t-1" / "partition.metadata").unlink()
+        assert [row["difference"] for row in differences(first, second)] == [
+            "divergence", "leader epoch",
+        ]  # fmt: skip
 
     def test_damage_in_one_copy(self, pair: tuple[Path, Path]) -> None:
         first, second = pair

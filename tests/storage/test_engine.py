@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
+import weakref
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -81,6 +84,42 @@ def test_a_log_is_opened_once(engine: Engine) -> None:
     assert engine.log("orders", 0) is log
     assert engine.opened() == [log]
     assert engine.log("orders", 1) is not log
+
+
+@pytest.mark.parametrize("at_ms", [None, 1_700_000_000_000])
+def test_an_engine_that_is_dropped_closes_its_files_at_once(
+    corpus: Callable[[str], Path], at_ms: int | None
+) -> None:
+    """Also after a refusal that names the id in the cluster's metadata."""
+    brokers = [str(corpus("cluster43") / str(node)) for node in (1, 2, 3)]
+    engine = Engine(brokers, at_ms=at_ms)
+    assert engine.topics()
+    engine.topic_id("orders")
+    engine.log("orders", 0).view()
+    with pytest.raises(LogDirError, match="the cluster's metadata has"):
+        engine.log("reborn", 0)
+    assert any(open_below(Path(path)) for path in brokers)
+    gone = weakref.ref(engine)
+    gc.disable()
+    try:
+        del engine
+        assert gone() is None
+        assert [open_below(Path(path)) for path in brokers] == [[], [], []]
+    finally:
+        gc.enable()
+
+
+def test_a_file_of_the_metadata_log_that_cannot_be_read_is_a_problem(
+    corpus: Callable[[str], Path], tmp_path: Path
+) -> None:
+    there = tmp_path / "broker"
+    shutil.copytree(corpus("cluster43") / "1", there)
+    fifo = there / "__cluster_metadata-0" / "00000000000000999999.log"
+    os.mkfifo(fifo)
+    engine = Engine(str(there))
+    assert engine.problems == []  # nothing is read before it is used
+    assert engine.metadata().topics
+    assert [each for each in engine.problems if str(fifo) in each] == engine.problems != []
 
 
 def test_several_directories_are_one(root: Path, tmp_path: Path) -> None:

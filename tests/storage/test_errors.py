@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pickle
+import re
 
 import pytest
 
+from kafkafs.storage import errors
 from kafkafs.storage.errors import (
     ConfigError,
     CorruptError,
@@ -16,8 +18,8 @@ from kafkafs.storage.errors import (
     StorageError,
     UnknownPartition,
     UnknownTopic,
-    printable,
 )
+from kafkafs.storage.wording import printable
 
 ERRORS = [
     (CorruptError("bad CRC", "/d/t-0/0.log", 61), "/d/t-0/0.log: position 61: bad CRC"),
@@ -60,3 +62,12 @@ def test_no_name_can_break_the_line_or_reach_the_terminal() -> None:
     assert printable(hostile) == r"a\nb\x1b[2J\xff\u202e"
     assert str(SegmentGone(hostile)).isprintable()
     printable(hostile).encode("utf-8")
+
+
+def test_the_tree_of_errors_has_every_class() -> None:
+    found = {
+        name
+        for name, each in vars(errors).items()
+        if isinstance(each, type) and issubclass(each, errors.StorageError)
+    }
+    assert found - set(re.findall(r"\w+", errors.__doc__ or "")) == set()

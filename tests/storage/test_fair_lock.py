@@ -12,7 +12,7 @@ import pytest
 
 from kafkafs.storage.concurrency.fair_lock import FairLock
 from tests.reading import open_log as open_to_read
-from tests.threads import repeating
+from tests.threads import interrupt_main, repeating
 from tests.waiting import wait_until
 from tests.writing import batch, config, open_log
 
@@ -62,8 +62,12 @@ def test_who_is_interrupted_while_waiting_is_in_nobodys_way() -> None:
     class Interrupted(Exception):
         pass
 
+    interrupted = threading.Event()
+
     def interrupt(*_: object) -> None:
-        raise Interrupted
+        if not interrupted.is_set():
+            interrupted.set()
+            raise Interrupted
 
     lock = FairLock()
     taken, done = threading.Event(), threading.Event()
@@ -76,13 +80,15 @@ def test_who_is_interrupted_while_waiting_is_in_nobodys_way() -> None:
     holder = threading.Thread(target=hold)
     holder.start()
     taken.wait()
-    before = signal.signal(signal.SIGALRM, interrupt)
+    before = signal.signal(signal.SIGUSR1, interrupt)
+    sender = threading.Thread(target=interrupt_main, args=(lambda: lock._waiting, interrupted))
+    sender.start()
     try:
-        signal.setitimer(signal.ITIMER_REAL, 0.05)
         with pytest.raises(Interrupted), lock:
             pass
     finally:
-        signal.signal(signal.SIGALRM, before)
+        sender.join()
+        signal.signal(signal.SIGUSR1, before)
     done.set()
     holder.join()
     with lock:

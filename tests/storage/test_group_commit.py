@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import threading
-import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import count
@@ -17,7 +16,7 @@ from kafkafs.storage.log.append import group_commit
 from kafkafs.storage.log.append.appending import AppendRequest, LogAppendInfo
 from kafkafs.storage.log.append.group_commit import GroupCommit
 from kafkafs.storage.log.append.merging import RecordsRequest
-from tests.threads import in_threads, running
+from tests.threads import in_threads, interrupt_main, running
 from tests.waiting import PATIENCE_SECONDS, wait_until
 
 
@@ -164,25 +163,21 @@ def test_a_signal_while_waiting_is_no_ones_but_the_waiters() -> None:
     other = started(lambda: group.submit(request()))
     assert log.is_in.wait(PATIENCE_SECONDS)
 
+    interrupted = threading.Event()
+
     def interrupt(number: int, frame: object) -> None:
-        raise Interrupted
+        if not interrupted.is_set():
+            interrupted.set()
+            raise Interrupted
 
     old = signal.signal(signal.SIGUSR1, interrupt)
-    main = threading.main_thread().ident
-    assert main is not None
-
-    def send() -> None:
-        wait_until(lambda: waiting(group) == 1)
-        time.sleep(0.02)
-        signal.pthread_kill(main, signal.SIGUSR1)
-
-    sender = started(send)
+    sender = started(lambda: interrupt_main(lambda: waiting(group) == 1, interrupted))
     try:
         with pytest.raises(Interrupted):
             group.submit(request())
     finally:
-        signal.signal(signal.SIGUSR1, old)
         sender.join()
+        signal.signal(signal.SIGUSR1, old)
     log.may_go.set()
     other.join()
     assert group.submit(request()) == LogAppendInfo(0, 0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import errno
 import json
 import shutil
 import struct
@@ -38,8 +39,15 @@ from kafkafs.storage.operations.request import PartitionFailed
 from tests import answers
 from tests.batches import MUTATIONS, mutated
 from tests.building import BatchFields, build_batch, build_end_txn_marker
-from tests.group_records import commit, commit_key, commit_value, group_tombstone, text
-from tests.logs import write_topic
+from tests.group_records import (
+    commit,
+    commit_key,
+    commit_value,
+    group_record,
+    group_tombstone,
+    text,
+)
+from tests.logs import write_partition, write_topic
 from tests.reading import UNCOMMITTED
 
 Corpus = Callable[[str], Path]
@@ -135,18 +143,17 @@ class TestTheBrokersAnswers:
     @pytest.mark.parametrize("name", ["kafka28", "kafka39", "kafka43-clean", "kafka43-two-dirs"])
     def test_groups_of_other_brokers(self, name: str, corpus: Corpus) -> None:
         """Also those of old coordinators. Aborted commits do not count, and a deleted group is not
-        there."""
+        there, even if it had no record of its own that could have been removed."""
         path = answers.directory(name) / "groups.json"
         root = corpus(name)
         dirs = sorted(root.glob("dir*")) or [root]
         found: dict[str, dict[str, dict[str, Any]]] = {}
         for row in rows_of(Engine([str(each) for each in dirs])):
-            if row.topic is not None:
-                found.setdefault(row.group.name, {})[f"{row.topic}-{row.partition}"] = {
-                    "offset": row.offset,
-                    "metadata": row.metadata,
-                    "leader_epoch": row.leader_epoch,
-                }
+            found.setdefault(row.group.name, {})[f"{row.topic}-{row.partition}"] = {
+                "offset": row.offset,
+                "metadata": row.metadata,
+                "leader_epoch": row.leader_epoch,
+            }
         assert found == json.loads(path.read_text(encoding="utf-8"))
 
     def test_unknown_groups_are_reported_with_those_that_exist(self, corpus: Corpus) -> None:
@@ -192,8 +199,9 @@ def batches(taken: list[Step]) -> Iterator[bytes]:
         yield build_batch([commit("g", "t", partition, offset, timestamp=at)], fields)
 
 
-def replayed(taken: list[Step]) -> dict[int, int]:
-    """Replays steps like Kafka's OffsetMetadataManager; returns the offsets by partition."""
+def replayed(taken: list[Step]) -> tuple[dict[int, int], bool]:
+    """Replays steps like Kafka's OffsetMetadataManager; returns the offsets by partition, and
+    whether there are any, or some in open transactions."""
     offsets: dict[int, tuple[int, int]] = {}  # the record's offset, and the committed one
     pending: dict[int, dict[int, tuple[int, int]]] = {}
     for at, (what, producer, partition, offset) in enumerate(taken):
@@ -209,7 +217,8 @@ def replayed(taken: list[Step]) -> dict[int, int]:
             pending.setdefault(producer, {})[partition] = at, offset
         else:
             offsets[partition] = at, offset
-    return {partition: offset for partition, (_, offset) in offsets.items()}
+    found = {partition: offset for partition, (_, offset) in offsets.items()}
+    return found, bool(found) or any(pending.values())
 
 
 @given(steps, st.integers(-1, 14))
@@ -220,12 +229,10 @@ def test_transactions_count_as_the_coordinator_replays_them(taken: list[Step], a
         for at_ms, seen in ((None, taken), (at, taken[: at + 1])):
             image = GroupsReader(Engine(str(log_dir), at_ms=at_ms)).image()
             assert image.failed == []
-            names = any(
-                offset is not None and what in ("plain", "txn") for what, _, _, offset in seen
-            )
-            assert list(image.groups) == ["g"] * names
-            found = image.offsets(image.groups["g"]) if names else []
-            assert {each.partition: each.offset for each in found} == replayed(seen)
+            offsets, exists = replayed(seen)
+            assert list(image.groups) == ["g"] * exists
+            found = image.offsets(image.groups["g"]) if exists else []
+            assert {each.partition: each.offset for each in found} == offsets
 
 
 # -- lags ------------------------------------------------------------------------------------------
@@ -247,6 +254,26 @@ def test_the_age_is_that_of_the_oldest_unread_record(tmp_path: Path) -> None:
     assert [row.lag for row in rows] == [3, 2, 1, 0]
 
 
+def test_control_records_and_what_was_compacted_away_have_no_age(tmp_path: Path) -> None:
+    transaction = BatchFields(producer_id=7, producer_epoch=0, is_transactional=True)
+    marker = BatchFields(base_offset=1, producer_id=7, producer_epoch=0)
+    log = [
+        build_batch([SimpleRecord(NOW - 900)], transaction),
+        build_end_txn_marker(ControlType.COMMIT, NOW - 800, 0, marker),
+        build_batch([], BatchFields(base_offset=2, last_offset=4, max_timestamp=NOW - 700)),
+        build_batch([SimpleRecord(NOW - 600)], BatchFields(base_offset=6, last_offset=8)),
+        build_batch([], BatchFields(base_offset=9, last_offset=9, max_timestamp=NOW - 500)),
+    ]
+    write_topic(tmp_path, log)
+    commits = [commit(f"g{at}", "t", 0, at) for at in range(11)]
+    write_topic(tmp_path, [build_batch(commits)], topic=OFFSETS)
+    rows = rows_of(Engine(str(tmp_path), at_ms=NOW))
+    by_offset = {row.offset: (row.lag, row.lag_ms) for row in rows}
+    assert by_offset[0] == (10, 900)
+    assert [by_offset[at] for at in range(1, 7)] == [(10 - at, 600) for at in range(1, 7)]
+    assert [by_offset[at] for at in range(7, 11)] == [(10 - at, None) for at in range(7, 11)]
+
+
 def test_what_is_not_here_is_no_reason_to_stop(tmp_path: Path) -> None:
     records = [commit("g", "elsewhere", 0, 7), commit("g", "t", 1, 7), commit("g", "t", 0, 2)]
     rows = rows_of(engine_of(tmp_path, records, log=[NOW, NOW]))
@@ -255,6 +282,92 @@ def test_what_is_not_here_is_no_reason_to_stop(tmp_path: Path) -> None:
         ("t", 0, 0, "None"),
         ("t", 1, None, "the partition is not in these directories"),
     ]
+
+
+def test_a_partition_that_cannot_be_read_is_reported_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> None:
+        raise OSError(errno.EIO, "input/output error")
+
+    monkeypatch.setattr("kafkafs.storage.operations.groups._first_timestamp", fails)
+    records = [commit("g", "t", 0, 0), commit("h", "t", 0, 0)]
+    rows = list(list_groups(engine_of(tmp_path, records, log=[NOW]), ListGroups()))
+    found = [row for row in rows if isinstance(row, GroupOffset)]
+    assert [(row.group.name, row.lag, row.lag_ms) for row in found] == [
+        ("g", 1, None),
+        ("h", 1, None),
+    ]
+    failed = [row for row in rows if isinstance(row, PartitionFailed)]
+    assert [row.where for row in failed] == ["t-0"]
+
+
+def test_offsets_that_the_coordinator_would_remove(tmp_path: Path) -> None:
+    """The rules of KIP-211, with a retention of 5 minutes, which a run must give."""
+    minute = 60_000
+    old = NOW - 5 * minute
+    records = [
+        commit("simple", "t", 0, 1, timestamp=old),
+        commit("simple", "t", 1, 1, timestamp=old + 1),
+        group_record("empty", emptied=old),
+        commit("empty", "t", 0, 1, timestamp=NOW),
+        group_record("emptied", emptied=old + 1),
+        commit("emptied", "t", 0, 1, timestamp=0),
+        group_record("stable", topics=("t",)),
+        commit("stable", "t", 0, 1, timestamp=0),
+        commit("stable", "u", 0, 1, timestamp=old),
+        group_record("other", "connect", topics=("t",)),
+        commit("other", "u", 0, 1, timestamp=0),
+        *(
+            SimpleRecord(0, commit_key("v1", "t", at), commit_value(1, 1, timestamp=0, expires=end))
+            for at, end in enumerate((NOW, NOW + 1))
+        ),
+        commit("open", "t", 0, 1, timestamp=0),
+    ]
+    write_topic(tmp_path, [build_batch([SimpleRecord(NOW)] * 2)])
+    pending = BatchFields(base_offset=len(records), producer_id=1, producer_epoch=0)
+    batches = [
+        build_batch(records),
+        build_batch([commit("open", "t", 0, 2)], replace(pending, is_transactional=True)),
+    ]
+    write_topic(tmp_path, batches, topic=OFFSETS)
+    configs = {"offsets.retention.minutes": "5"}
+    rows = rows_of(Engine(str(tmp_path), configs, at_ms=NOW))
+    expired = [row for row in rows if row.problem == "older than offsets.retention.minutes"]
+    assert [(row.group.name, row.topic, row.partition) for row in expired] == [
+        ("empty", "t", 0),
+        ("simple", "t", 0),
+        ("stable", "u", 0),
+        ("v1", "t", 0),
+    ]
+    rows = rows_of(Engine(str(tmp_path), at_ms=NOW))
+    assert {row.problem and str(row.problem) for row in rows} == {
+        None,
+        "the partition is not in these directories",
+    }
+
+
+def test_the_topics_that_a_group_subscribes_to() -> None:
+    subscriber: dict[str, Any] = {**JOINED, "subscribedTopicNames": ["a"]}
+    by_pattern: dict[str, Any] = {
+        **JOINED,
+        "subscribedTopicNames": [],
+        "subscribedTopicRegex": "b.*",
+    }
+    matches = {"regularExpression": "b.*"}
+    records: list[Applied] = [
+        (5, M1, subscriber),
+        (5, M2, by_pattern),
+        (16, {"regularExpression": "c"}, {"topics": ["c"]}),
+        (16, matches, {"topics": ["b1", "b2"]}),
+    ]
+    assert applied(*records).subscribed_topics() == {"a", "b1", "b2"}
+    assert applied(*records, (16, matches, None)).subscribed_topics() == {"a"}
+    assert applied(*records, (5, M1, None)).subscribed_topics() == {"b1", "b2"}
+    part = {"sourceTopics": ["in"], "repartitionSourceTopics": [{"name": "again"}]}
+    topology: Applied = (23, {}, {"epoch": 1, "subtopologies": [part]})
+    assert applied((19, M1, JOINED), topology).subscribed_topics() == {"in", "again"}
+    assert set(applied(topology).subscribed_topics()) == set()
 
 
 def test_a_recreated_topic(tmp_path: Path) -> None:
@@ -321,11 +434,41 @@ def test_a_removed_group_comes_back_with_its_next_commit(tmp_path: Path) -> None
     assert [each.partition for each in image.offsets(image.groups["h"])] == [0, 1]
 
 
+def test_partitions_are_listed_in_order(tmp_path: Path) -> None:
+    record = group_record("g", topics=("t", "u"), assigned=(10, 9, 2))
+    engine = engine_of(tmp_path, [record], log=[])
+    (row,) = list_members(engine, ListMembers())
+    assert isinstance(row, GroupMember)
+    assert row.as_json()["assignment"] == ["t-2", "t-9", "t-10"]
+
+
+def test_the_tombstone_of_a_consumer_group_removes_one_that_only_has_offsets(
+    tmp_path: Path,
+) -> None:
+    removed = [SimpleRecord(0, struct.pack(">h", 3) + text(name), None) for name in "ghc"]
+    records = [commit("g", "t", 0, 1), commit("h", "t", 0, 1), group_record("c")]
+    records += [*removed, commit("h", "t", 1, 1)]
+    image = GroupsReader(engine_of(tmp_path, records, log=[])).image()
+    assert list(image.groups) == ["c", "h"]
+
+
+def test_a_group_without_a_record_and_an_offset_does_not_exist(tmp_path: Path) -> None:
+    """Coordinators before 4.0 write no tombstone for a group without a record."""
+    gone = [commit("gone", "t", 0, 1), commit("gone", "t", 0, None)]
+    records = [*gone, commit("half", "t", 0, 1), commit("half", "t", 1, 1)]
+    records += [commit("half", "t", 1, None)]
+    image = GroupsReader(engine_of(tmp_path, records, log=[])).image()
+    assert list(image.groups) == ["half"]
+    with pytest.raises(UnknownGroup):
+        image.group("gone")
+
+
 def test_the_image_is_read_again_only_after_a_change(tmp_path: Path) -> None:
     engine_of(tmp_path, [commit("g", "t", 0, 1)], log=[NOW])
     reader = GroupsReader(Engine(str(tmp_path)))
     image = reader.image()
     assert reader.image() is image
+    assert image.offsets(image.group("g")) is image.offsets(image.group("g"))
     log = tmp_path / f"{OFFSETS}-0" / "00000000000000000000.log"
     with log.open("ab") as file:
         file.write(build_batch([commit("h", "t", 0, 1)], BatchFields(base_offset=1)))
@@ -384,6 +527,14 @@ def test_the_partition_of_a_group(group: str, partitions: int, expected: int) ->
     assert coordinator_partition(group, partitions) == expected
 
 
+def test_a_group_in_two_partitions_is_the_one_in_its_own(tmp_path: Path) -> None:
+    for number in (0, 1):
+        records = [commit(group, "t", 0, number) for group in "gh"]
+        write_partition(tmp_path / f"{OFFSETS}-{number}", [build_batch(records)])
+    rows = rows_of(Engine(str(tmp_path)))
+    assert [(row.group.name, row.offset) for row in rows] == [("g", 1), ("h", 0)]
+
+
 Applied = tuple[int, dict[str, Any], dict[str, Any] | None]
 
 
@@ -431,6 +582,20 @@ def test_the_states_of_a_consumer_group() -> None:
         *("Reconciling", "Stable", "Assigning", "Assigning", "Reconciling", "Reconciling"),
         *("Stable", "Empty"),
     ]
+
+
+def test_a_group_begins_with_epoch_1_and_an_empty_target_assignment_of_it() -> None:
+    records: list[Applied] = [(5, M1, JOINED)]
+    group = applied(*records)
+    assert (group.state, group.epoch) == ("Reconciling", 1)
+    assert applied(*records, (8, M1, current(1))).state == "Stable"
+    assert applied(*records, (3, {}, {"epoch": 2})).state == "Assigning"
+
+
+def test_the_topology_of_epoch_0_is_valid_at_first() -> None:
+    records: list[Applied] = [(19, M1, JOINED), (23, {}, {"epoch": 0, "subtopologies": []})]
+    assert applied(*records).state == "Reconciling"
+    assert applied(*records, (17, {}, {"epoch": 1})).state == "NotReady"
 
 
 def test_a_streams_group() -> None:

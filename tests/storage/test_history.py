@@ -4,6 +4,7 @@ with an independent walk through all files."""
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkafs.storage.errors import CorruptError, UnknownPartition
+from kafkafs.storage.errors import CorruptError, SegmentGone, UnknownPartition, UnknownTopic
+from kafkafs.storage.format.files.names import deleted_partition_dir
 from kafkafs.storage.format.layout import ControlType
 from kafkafs.storage.format.records.record_columns import SimpleRecord
 from kafkafs.storage.lines.json_output import json_lines, record_as_json
@@ -21,6 +23,7 @@ from kafkafs.storage.log_dirs.engine import Engine
 from kafkafs.storage.log_dirs.selection import Selection
 from kafkafs.storage.operations.history import History, KeyVersion, VersionState, history
 from kafkafs.storage.operations.request import PartitionFailed
+from kafkafs.storage.segment.segment import HeldFile, SegmentFiles
 from tests import answers
 from tests.building import BatchFields, build_batch, build_end_txn_marker
 from tests.logs import TopicSettings, walk, write_log_dir, write_partition, write_topic
@@ -118,6 +121,7 @@ def test_files_of_every_state_and_name(small: Path) -> None:
     (partition / f"{0:020}.log.cleaned").write_bytes(put(0, b"0") + put(1, b"1")[:20])
     (partition / f"{2:020}.log.1.deleted").write_bytes(put(2, b"2") + put(3, None))
     (partition / f"{3:020}.log.cleaned.2.deleted").write_bytes(put(3, b"3"))
+    (partition / f"{10**20 - 1}.log.deleted").write_bytes(put(0, b"no offset"))
     (partition / f"{5:020}.log.deleted").write_bytes(put(5, b"5") + put(6, b"6", b"another"))
     found = [(v.record.offset, v.record.value, v.state) for v in versions(small)]
     assert found == [
@@ -144,6 +148,116 @@ def test_other_replicas(small: Path, tmp_path: Path) -> None:
         (2, b"lost", VersionState.REPLICA),
         *((at, b"%d" % at, VersionState.SERVED) for at in range(3, 5)),
     ]
+
+
+UUID = "0123456789abcdef0123456789abcdef"
+OTHER_ID = b"\x02" * 16
+
+
+def found_in(directory: Path, where: str = "t/0") -> list[tuple[int, bytes | None, VersionState]]:
+    return [(v.record.offset, v.record.value, v.state) for v in versions(directory, where=where)]
+
+
+@pytest.mark.parametrize(
+    ("ending", "state"), [("delete", VersionState.DELETED), ("stray", VersionState.STRAY)]
+)
+def test_an_earlier_life_of_the_topic(small: Path, ending: str, state: VersionState) -> None:
+    """Its records are versions of their own, also at the offsets of the present ones."""
+    (small / "t-0").rename(small / f"t-0.{UUID}-{ending}")
+    write_partition(small / "t-0", [put(0, b"0"), put(1, b"new")], topic_id=OTHER_ID)
+    earlier = [(at, b"%d" % at, state) for at in range(5)]
+    now = [(0, b"0", VersionState.SERVED), (1, b"new", VersionState.SERVED)]
+    assert found_in(small) == found_in(small, "t") == earlier + now
+    first = versions(small)[0]
+    assert first.file == str(small / f"t-0.{UUID}-{ending}" / f"{0:020}.log")
+    shutil.rmtree(small / "t-0")
+    assert found_in(small) == found_in(small, "t") == earlier
+    with pytest.raises(UnknownTopic):
+        History(Selection.of("t/1"), KEY).check(Engine(str(small)))
+    assert History(key=KEY).units(Engine(str(small))) == [("t", 0)]
+
+
+def test_a_topic_that_a_broker_deleted(corpus: Corpus) -> None:
+    directory = corpus("kafka43-clean")
+    with pytest.raises(UnknownTopic):
+        Engine(str(directory)).log("gone", 0)
+    (version,) = versions(directory, b"rowan0", "gone")
+    assert (version.record.offset, version.state) == (0, VersionState.DELETED)
+    (deleted,) = directory.glob("gone-0.*-delete")
+    assert version.file == str(deleted / f"{0:020}.log")
+
+
+def test_a_deleted_replica_of_the_same_life(small: Path) -> None:
+    """As a broker leaves when it moves a replica to another directory."""
+    deleted = small / f"t-0.{UUID}-delete"
+    (small / "t-0").rename(deleted)
+    write_partition(small / "t-0", [put(at, b"%d" % at) for at in (1, 2, 4)])
+    assert [(offset, state) for offset, _, state in found_in(small)] == [
+        (0, VersionState.REPLICA),
+        (1, VersionState.SERVED),
+        (2, VersionState.SERVED),
+        (3, VersionState.REPLICA),
+        (4, VersionState.SERVED),
+    ]
+
+
+def test_the_directory_of_a_deleted_topic_with_a_long_name(tmp_path: Path) -> None:
+    topic = "t" * 240
+    name = deleted_partition_dir(topic, 0, UUID)
+    assert f"{topic}-0" not in name
+    root = tmp_path / "data"
+    write_partition(root / name, [put(0, b"0")])
+    write_partition(root / "other-0", [put(0, b"x")])
+    write_log_dir(root, {("other", 0): 1})
+    assert found_in(root, topic) == [(0, b"0", VersionState.DELETED)]
+    for other in ("t" * 200, "o" * 240):
+        with pytest.raises(UnknownTopic):
+            History(Selection.of(other), KEY).check(Engine(str(root)))
+
+
+def test_a_deletion_that_goes_on(small: Path) -> None:
+    """The broker removes the directories of deleted partitions after they were listed."""
+    dirs = [small / f"t-0.{digit * 32}-delete" for digit in "01"]
+    for number, each in enumerate(dirs):
+        write_partition(each, [put(number, b"old")], topic_id=bytes([3 + number]) * 16)
+        os.utime(each, (number, number))
+    rows = history(Engine(str(small)), History(Selection.of("t"), KEY))
+    states = (row.state if isinstance(row, KeyVersion) else row for row in rows)
+    assert next(states) is VersionState.DELETED
+    for each in dirs:
+        shutil.rmtree(each)
+    assert list(states) == [VersionState.SERVED] * 5
+
+
+def test_a_replica_whose_deletion_goes_on(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of its files may vanish before it is opened."""
+    deleted = small / f"t-0.{UUID}-delete"
+    (small / "t-0").rename(deleted)
+    write_partition(small / "t-0", [put(1, b"1")])
+    hold = SegmentFiles.hold
+
+    def hold_or_miss(files: SegmentFiles) -> HeldFile:
+        if files.directory.name.endswith("-delete") and files.base_offset > 0:
+            raise SegmentGone(files.path())
+        return hold(files)
+
+    monkeypatch.setattr(SegmentFiles, "hold", hold_or_miss)
+    assert [(offset, state) for offset, _, state in found_in(small)] == [
+        (0, VersionState.REPLICA),
+        (1, VersionState.SERVED),
+    ]
+
+
+def test_a_directory_that_was_removed(small: Path, tmp_path: Path) -> None:
+    """The other one is still searched."""
+    other = tmp_path / "other"
+    write_partition(other / "u-0", [put(0, b"0")])
+    write_log_dir(other, {("u", 0): 1}, directory_id="ZGlyZWN0b3J5LXR3by4uLg")
+    engine = Engine([str(small), str(other)])
+    assert engine.topics().keys() == {"t", "u"}
+    shutil.rmtree(other)
+    rows = list(history(engine, History(Selection.of("t"), KEY)))
+    assert [row.is_served for row in rows if isinstance(row, KeyVersion)] == [True] * 5
 
 
 @given(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from kafkafs.storage.errors import CorruptError, LogDirError, LogDirLocked
 from kafkafs.storage.format.files.checkpoints import MetaProperties, parse_meta_properties
 from kafkafs.storage.log_dirs.lock_dirs import LockedLogDir, hold, identify
+from kafkafs.storage.log_manager import LogManager
 from tests.logs import write_log_dir
 
 NOW = 1_700_000_000_000
@@ -51,10 +53,11 @@ def test_whose_a_new_directory_is_can_be_said(tmp_path: Path) -> None:
 def test_directories_that_do_not_belong_together(tmp_path: Path) -> None:
     write_log_dir(tmp_path / "one", {})
     write_log_dir(tmp_path / "two", {}, cluster_id="other", directory_id="QUFBQUFBQUFBQUFBQUFBQQ")
-    with pytest.raises(LogDirError, match="two: belongs to cluster other, not a2Fm"):
+    one, two = re.escape(f"{tmp_path}/one"), re.escape(f"{tmp_path}/two")
+    with pytest.raises(LogDirError, match=f"{two}: belongs to cluster other, not a2Fm.* as {one}$"):
         identified(tmp_path / "one", tmp_path / "two")
     write_log_dir(tmp_path / "two", {})
-    with pytest.raises(LogDirError, match=r"directory\.id .* is also that of another directory"):
+    with pytest.raises(LogDirError, match=rf"{two}: has the directory\.id of {one}: one is a copy"):
         identified(tmp_path / "one", tmp_path / "two")
     # Both were released.
     identified(tmp_path / "one")
@@ -63,8 +66,14 @@ def test_directories_that_do_not_belong_together(tmp_path: Path) -> None:
 def test_one_directory_given_twice(tmp_path: Path) -> None:
     write_log_dir(tmp_path / "one", {})
     (tmp_path / "link").symlink_to("one")
-    with pytest.raises(LogDirError, match="given twice"):
+    link, one = re.escape(f"{tmp_path}/link"), re.escape(f"{tmp_path}/one")
+    with pytest.raises(LogDirError, match=f"{link}: the same directory as {one}; give it once"):
         identified(tmp_path / "one", tmp_path / "link")
+    with pytest.raises(LogDirError, match=f"{one}/: the same directory as {one}; give it once"):
+        LogManager(f"{tmp_path}/one,{tmp_path}/one/")
+    with pytest.raises(LogDirError, match=r"/new/: the same directory as .*/new; give it once"):
+        LogManager(f"{tmp_path}/new,{tmp_path}/new/")
+    assert not (tmp_path / "new").exists()
     with pytest.raises(LogDirError, match="no log directory given"), ExitStack() as undo:
         hold(" , ", undo)
 

@@ -821,17 +821,12 @@ def test_tasks_by_themselves(root: Path) -> None:
         "log.retention.check.interval.ms": "5",
         "retention.ms": "0",
     }
-    done = threading.Event()
     with LogManager(str(root), settings, maintain=True) as engine:
         engine.create_topic("a")
         append(engine, "a", b"x")
         engine.start()
-        for _ in range(2000):
-            if engine.writer("a", 0).start_offset == 1 and checkpoint(root, "replication"):
-                break
-            done.wait(0.005)
-        assert engine.writer("a", 0).start_offset == 1
-        assert checkpoint(root, "replication") == {("a", 0): 1}
+        wait_until(lambda: engine.writer("a", 0).start_offset == 1)
+        wait_until(lambda: checkpoint(root, "replication") == {("a", 0): 1})
         assert [line for line in engine.problems if "retention" in line] == []
 
 

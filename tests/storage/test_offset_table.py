@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from kafkafs.storage.errors import CorruptError
 from kafkafs.storage.format.kernels import offset_commits
@@ -21,6 +24,7 @@ from tests.group_records import commit_key, commit_value
 GROUPS = ("billing", "", "ops/über 日本 #7", "b")
 TOPICS = ("main", "main2", "")
 READER = group_coordinator_records()
+OUTCOMES = st.sampled_from((offset_commits.COMMITTED, offset_commits.ABORTED, offset_commits.OPEN))
 ints = st.integers(-(2**63), 2**63 - 1)
 topic_ids = st.tuples(st.sampled_from((0, 0, 1, 300)), st.binary(min_size=14, max_size=20))
 values = st.builds(
@@ -40,6 +44,9 @@ keys = st.builds(
     st.integers(0, 2),
     st.sampled_from((0, 1, 1, 1, 2)),
 )
+
+
+Key = tuple[str, str, int]  # group, topic, partition
 
 
 @dataclass(frozen=True)
@@ -74,14 +81,15 @@ def records(draw: st.DrawFn) -> SimpleRecord:
 
 
 def expected(
-    rows: list[tuple[SimpleRecord, bool]],
-) -> tuple[dict[tuple[str, str, int], CommittedOffset], dict[str, int], list[int]]:
-    """Returns what is committed, each group's last commit, and which rows are not commits: 1 for
-    those of another type, 2 for malformed ones."""
-    offsets: dict[tuple[str, str, int], CommittedOffset] = {}
-    last: dict[str, int] = {}
+    rows: list[tuple[SimpleRecord, int]],
+) -> tuple[dict[Key, CommittedOffset], dict[str, int], list[int]]:
+    """Returns what is committed, the last record of each group that has an offset or one in an open
+    transaction, and which rows are not commits: 1 for those of another type, 2 for malformed ones.
+    """
+    offsets: dict[Key, CommittedOffset] = {}
+    open_records: dict[Key, int] = {}
     left = []
-    for at, (record, counts) in enumerate(rows):
+    for at, (record, outcome) in enumerate(rows):
         try:
             number = READER.number(record.key)
         except CorruptError:
@@ -99,14 +107,22 @@ def expected(
         key = found.key["group"], found.key["topic"], found.key["partition"]
         if found.value is None:
             offsets.pop(key, None)
-            continue
-        last[key[0]] = at
-        if counts:
+            open_records.pop(key, None)
+        elif outcome == offset_commits.COMMITTED:
             offsets[key] = committed(key, found.value, at)
-    return offsets, last, left
+        elif outcome == offset_commits.OPEN:
+            open_records[key] = at
+    last: dict[str, int] = {}
+    for (group, *_), record_offset in [
+        *((key, each.record) for key, each in offsets.items()),
+        *open_records.items(),
+    ]:
+        last[group] = max(last.get(group, -1), record_offset)
+    pending = {key: replace(each, is_pending=key in open_records) for key, each in offsets.items()}
+    return pending, last, left
 
 
-def committed(key: tuple[str, str, int], value: Message, record: int) -> CommittedOffset:
+def committed(key: Key, value: Message, record: int) -> CommittedOffset:
     return CommittedOffset(
         topic=key[1],
         partition=key[2],
@@ -120,9 +136,9 @@ def committed(key: tuple[str, str, int], value: Message, record: int) -> Committ
     )
 
 
-@given(st.lists(st.tuples(records(), st.booleans()), max_size=30), st.integers(1, 30))
+@given(st.lists(st.tuples(records(), OUTCOMES), max_size=30), st.integers(1, 30))
 def test_the_table_equals_what_the_schemas_read(
-    rows: list[tuple[SimpleRecord, bool]], size: int
+    rows: list[tuple[SimpleRecord, int]], size: int
 ) -> None:
     table = OffsetTable()
     left: list[int] = []
@@ -130,8 +146,8 @@ def test_the_table_equals_what_the_schemas_read(
         part = rows[start : start + size]
         (columns,) = decoded(build_batch([record for record, _ in part]))
         columns.offsets += start
-        counts = np.array([counts for _, counts in part], dtype=np.bool_)
-        left += table.replay(columns, counts).tolist()
+        outcomes = np.array([outcome for _, outcome in part], dtype=np.uint8)
+        left += table.replay(columns, outcomes).tolist()
     offsets, last, kinds = expected(rows)
     assert left == kinds
     found = table.finish()
@@ -155,7 +171,7 @@ def test_a_table_grows_with_its_keys() -> None:
         ]
         (columns,) = decoded(build_batch(rows))
         columns.offsets += start
-        assert not table.replay(columns, np.ones(len(rows), dtype=np.bool_)).any()
+        assert not table.replay(columns, committed_all(rows)).any()
     found = table.finish()
     assert len(found) == count
     assert len(found.last_records) == count // 10
@@ -163,3 +179,77 @@ def test_a_table_grows_with_its_keys() -> None:
         (count + at, "x" * ((count + at) % 7)) for at in range(70, 80)
     ]
     assert found.of("group-x") == []
+
+
+def test_metadata_of_changing_length_need_no_further_space() -> None:
+    table = OffsetTable()
+    for at in range(40):
+        metadata = "x" * (10_000 if at % 2 else 1)
+        rows = [SimpleRecord(0, commit_key("g", "t", 0), commit_value(at, metadata=metadata))]
+        (columns,) = decoded(build_batch(rows))
+        table.replay(columns, committed_all(rows))
+    assert table.size < 50_000
+    assert len(table.finish().of("g")[0].metadata) == 10_000
+
+
+def committed_all(rows: list[SimpleRecord]) -> NDArray[np.uint8]:
+    return np.full(len(rows), offset_commits.COMMITTED, dtype=np.uint8)
+
+
+KEY = commit_key("g", "t", 0)
+DATA = KEY + commit_value(7, metadata="mm")
+FAR = 2**31 - 1
+LONG = 10**5
+
+
+def arguments(
+    span: tuple[int, int, int, int] = (0, len(KEY), len(KEY), len(DATA) - len(KEY)),
+) -> dict[str, Any]:
+    """Returns the arguments of `replay` for one row."""
+    return {
+        "data": np.frombuffer(DATA, dtype=np.uint8),
+        "spans": np.array([span], dtype=np.int32),
+        "offsets": np.zeros(1, dtype=np.int64),
+        "outcomes": np.ones(1, dtype=np.uint8),
+        "slots": np.zeros(4, dtype=np.int64),
+        "table": np.empty((2, offset_commits.COLUMNS), dtype=np.int64),
+        "arena": np.empty(len(DATA), dtype=np.uint8),
+        "state": np.array([0, 0, 1, 2], dtype=np.int64),
+        "value": np.empty(offset_commits.COLUMNS, dtype=np.int64),
+        "left": np.zeros(1, dtype=np.uint8),
+    }
+
+
+def test_the_kernel_refuses_arrays_without_space_for_all_rows() -> None:
+    enough = arguments()
+    assert offset_commits.replay(*enough.values()) == 0
+    assert enough["state"].tolist()[:2] == [2, len(KEY)]  # without its type, with the metadata
+    shorter = [
+        *((name, arguments()[name][:-1]) for name in enough if name not in ("data", "spans")),
+        ("slots", np.zeros(2, dtype=np.int64)),
+        ("spans", arguments()["spans"][:, :3].copy()),
+        ("table", np.empty((2, 5), dtype=np.int64)),
+        ("state", np.array([-1, 0, 1, 2], dtype=np.int64)),
+        ("state", np.array([0, -1, 1, 2], dtype=np.int64)),
+    ]
+    for name, array in shorter:
+        with pytest.raises(ValueError, match=r"no space|a column of values"):
+            offset_commits.replay(*{**arguments(), name: array}.values())
+    with pytest.raises(ValueError, match="no space"):
+        offset_commits.fill_slots(np.zeros(2, dtype=np.int64), enough["table"], 2)
+
+
+@pytest.mark.parametrize(
+    "span",
+    [
+        *((-1, len(KEY), len(KEY), 20), (0, 1, len(KEY), 20), (0, -1, len(KEY), 20)),
+        *((0, LONG, len(KEY), 20), (FAR, 14, len(KEY), 20), (0, len(KEY), -1, 20)),
+        *((0, len(KEY), FAR, 20), (0, len(KEY), len(KEY), LONG)),
+    ],
+)
+def test_spans_outside_of_the_data_are_malformed(span: tuple[int, int, int, int]) -> None:
+    given = arguments(span)
+    given["arena"] = np.empty(2 * LONG, dtype=np.uint8)
+    assert offset_commits.replay(*given.values()) == 1
+    assert given["left"].tolist() == [offset_commits.MALFORMED]
+    assert given["state"].tolist() == [0, 0, 1, 2]

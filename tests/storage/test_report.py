@@ -28,8 +28,10 @@ from kafkafs.storage.operations.report.model import (
     LogDirsReport,
     PartitionReport,
     SegmentState,
+    TimeGap,
 )
 from kafkafs.storage.operations.report.report import ReportLogDirs, report
+from kafkafs.storage.operations.report.sampling import narrowed
 from kafkafs.storage.operations.report.timeline import offsets_at, sizes_at, time_axis
 from kafkafs.storage.operations.transactions import (
     PartitionTransaction,
@@ -38,6 +40,8 @@ from kafkafs.storage.operations.transactions import (
 )
 from kafkafs.storage.operations.verify import Verify, VerifySummary, verify
 from kafkafs.storage.operations.why import ExplainedPartition, Why, why
+from kafkafs.storage.segment.offset_index import OffsetIndex
+from kafkafs.storage.segment.time_index import TimeIndex
 from tests.building import BatchFields, build_batch
 from tests.logs import TopicSettings, write_log_dir, write_partition
 
@@ -234,6 +238,9 @@ def test_disorder_and_gaps_are_those_of_the_records(
     assert one.disorder.count == sum(step > 0 for step in steps)
     assert one.disorder.largest_ms == max([0, *steps])
     assert one.disorder.future == sum(each > engine.clock.now_ms() for each in timestamps)
+    seen = [min(each, engine.clock.now_ms()) for each in latest]
+    if one.gaps:
+        assert one.gaps[0].length_ms == max(np.diff(seen))
     for gap in one.gaps:
         assert gap.until_ms - gap.from_ms >= 1000
         assert latest[gap.offset - 1] == gap.from_ms
@@ -313,6 +320,86 @@ def test_a_gap_between_samples_is_narrowed_by_the_time_index(root: Path) -> None
     assert (gap.from_ms, gap.until_ms, gap.offset) == (times[1002], times[1003], 1003)
 
 
+@pytest.mark.parametrize("deep", [False, True])
+def test_partitions_are_not_kept_open(corpus: Callable[[str], Path], deep: bool) -> None:
+    """With hundreds of thousands of segments, they would take more memory than all else."""
+    engine = Engine(str(corpus("kafka28")))
+    before = engine.log("mixed", 0)
+    made(engine, deep=deep)
+    opened = {log.topic for log in engine.opened()}  # v2 has committed offsets
+    assert opened == {"__consumer_offsets", "v2", "mixed"}
+    assert engine.log("mixed", 0) is before
+
+
+def test_gaps_are_searched_in_the_time_index_at_once(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One entry at a time would take minutes for many large segments."""
+    large_log(root, 2000)
+    engine = engine_at(root, THEN)
+    monkeypatch.setattr(TimeIndex, "entry", None)
+    made(engine)
+    view = engine.log("t", 0).view()
+    index = view.segments[0].time_index()
+    assert index is not None
+    found = narrowed(TimeGap(THEN, THEN + 2000 * 60_000, 0), view)
+    assert found.length_ms == np.diff(index.columns(0, len(index))[0]).max()
+
+
+def test_a_log_that_is_truncated_meanwhile_is_still_described(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def entry(index: OffsetIndex, slot: int) -> None:
+        raise IndexError(slot)
+
+    large_log(root, 200)
+    monkeypatch.setattr(OffsetIndex, "entry", entry)
+    engine = engine_at(root, THEN)
+    [one] = made(engine).partitions
+    assert one.codecs["none"].batches == 1
+    assert one.damage == ()
+
+
+@pytest.mark.parametrize("deep", [False, True])
+@pytest.mark.parametrize("batch", [1, 2, 30])
+def test_records_without_timestamps_are_not_from_1970(root: Path, batch: int, deep: bool) -> None:
+    times = [-1, -1, -1, *(THEN + 1000 * at for at in range(20)), -1, THEN + HOUR_MS]
+    [one] = made(log_of(root, times, batch), deep=deep).partitions
+    first = THEN if deep or batch < 30 else THEN + HOUR_MS  # a header has the latest time only
+    assert one.growth.timestamps[[0, -1]].tolist() == [first, THEN + HOUR_MS]
+    assert [gap.length_ms for gap in one.gaps] == [HOUR_MS - 19_000] * (batch < 30)
+    assert one.disorder.count == 0
+
+
+def test_batches_without_records_are_read(root: Path) -> None:
+    """Compaction leaves them behind so that a producer's state is kept."""
+    batches = [
+        build_batch(
+            [SimpleRecord(THEN, None, b"v")] * (at % 2), BatchFields(at, at, max_timestamp=THEN)
+        )
+        for at in range(5)
+    ]
+    write_partition(root / "t-0", batches, TopicSettings())
+    write_log_dir(root, {("t", 0): 5})
+    [one] = made(engine_at(root, THEN), deep=True).partitions
+    assert one.counts is not None
+    assert (one.counts.records, one.codecs["none"].data_bytes) == (2, 2)
+
+
+def test_many_points_of_a_log_are_thinned(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Memory is bounded, and the longest pauses remain exact."""
+    times = [THEN + 60_000 * at + (at >= 777) * HOUR_MS for at in range(1000)]
+    engine = log_of(root, times, 1)
+    before = made(engine, deep=True).partitions[0]
+    monkeypatch.setattr("kafkafs.storage.operations.report.reading._MOST_KEPT", 32)
+    after = made(engine, deep=True).partitions[0]
+    assert len(after.growth) <= 32 < len(before.growth)
+    assert after.gaps[0] == before.gaps[0]
+    assert (after.gaps[0].length_ms, after.gaps[0].offset) == (HOUR_MS + 60_000, 777)
+    for one in (before, after):
+        assert (one.growth.offsets[[0, -1]] == (0, 1000)).all()
+
+
 def test_a_partition_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     with LogManager(str(tmp_path / "data")) as manager:
         for topic in ("a", "b"):
@@ -325,5 +412,7 @@ def test_a_partition_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     rows = list(report(Engine(str(tmp_path / "data")), ReportLogDirs()))
     last = rows[-1]
     assert isinstance(last, LogDirsReport)
-    damaged = [each.name for each in last.partitions if each.damage]
-    assert damaged == ["a/0"] or [each.where for each in last.unreadable] == ["a-0"]
+    assert [(each.name, bool(each.damage)) for each in last.partitions] == [
+        *(("a/0", True), ("b/0", False)),
+    ]
+    assert rows[:-1] == list(last.unreadable) == []

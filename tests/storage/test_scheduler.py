@@ -9,10 +9,10 @@ from collections.abc import Callable
 import pytest
 
 from kafkafs.storage.clock import SetClock, SystemClock
+from kafkafs.storage.concurrency import scheduler
+from kafkafs.storage.concurrency.scheduler import ScheduledTask, Scheduler, TaskStatus
 from kafkafs.storage.config.kafka import UNLIMITED
 from kafkafs.storage.errors import LogDirError
-from kafkafs.storage.log_dirs import scheduler
-from kafkafs.storage.log_dirs.scheduler import ScheduledTask, Scheduler, TaskStatus
 from tests.waiting import PATIENCE_SECONDS, wait_until
 
 HOUR_MS = 3_600_000

@@ -6,7 +6,7 @@ import base64
 import json
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ import pytest
 
 from kafkafs.storage.errors import ConfigError, LogDirError
 from kafkafs.storage.format.records.record_columns import SimpleRecord
+from kafkafs.storage.log.state.election import ReplicaEnd, elect
 from kafkafs.storage.log_dirs.engine import Engine
 from kafkafs.storage.operations.describe_topics import ListTopics, list_topics
 from kafkafs.storage.operations.groups import GroupOffset, ListGroups, list_groups
@@ -99,7 +100,8 @@ def test_a_replica_without_leader_epochs_loses(tmp_path: Path) -> None:
     engine = opened(one, two)
     assert values(engine) == [b"broker-2"]
     assert engine.problems == [
-        f"{one}/t-0: ends at offset 2, 1 after {two}/t-0, which is served for its leader epoch 0"
+        f"{one}/t-0: ends at offset 2, 1 after {two}/t-0, which is served for its leader epoch 0:"
+        " this replica has no leader epochs, because leader-epoch-checkpoint is missing or empty"
     ]
 
 
@@ -115,13 +117,103 @@ def test_a_new_leader_epoch_is_noticed(tmp_path: Path, monkeypatch: pytest.Monke
     assert [log.path for log in engine.opened()] == [f"{two}/t-0"]
 
 
-def test_a_replica_that_cannot_be_read_loses(tmp_path: Path) -> None:
+def append(log_dir: Path, *offsets: int, epoch: int = 0) -> None:
+    """Appends to the partition t-0 as a broker does, which writes no leader epoch that it has."""
+    with (log_dir / "t-0" / "00000000000000000000.log").open("ab") as log:
+        for offset in offsets:
+            fields = BatchFields(base_offset=offset, leader_epoch=epoch)
+            log.write(build_batch([SimpleRecord(100, None, log_dir.name.encode())], fields))
+
+
+def test_a_replica_whose_broker_stops_is_not_served_for_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A follower that stops changes no leader epoch, and the leader continues in the same one."""
+    monkeypatch.setattr("kafkafs.storage.log_dirs.replicas._ELECTION_SECONDS", 0.0)
+    one, two, three = (broker(tmp_path, node, 0) for node in (1, 2, 3))
+    engine = opened(one, two, three)
+    assert values(engine) == [b"broker-1"]
+    append(two, 1, 2)
+    append(three, 1, 2)
+    assert values(engine) == [b"broker-2"] * 3
+    behind = f"{one}/t-0: ends at offset 1, 2 before {two}/t-0, which is served"
+    assert engine.problems == [behind]
+    # Among equals, the one that is served stays.
+    append(one, 1, 2)
+    assert values(engine) == [b"broker-2"] * 3
+    assert engine.problems == []
+    append(three, 3)
+    assert values(engine) == [b"broker-3"] * 4
+
+
+def test_replicas_that_grow_together_are_not_compared_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kafkafs.storage.log_dirs.replicas._ELECTION_SECONDS", 0.0)
+    one, two = broker(tmp_path, 1, 0), broker(tmp_path, 2, 0)
+    engine = opened(one, two)
+    elections = 0
+
+    def counted(ends: Sequence[ReplicaEnd]) -> int:
+        nonlocal elections
+        elections += 1
+        return elect(ends)
+
+    monkeypatch.setattr("kafkafs.storage.log_dirs.replicas.elect", counted)
+    for offset in range(1, 5):
+        append(one, offset)
+        append(two, offset)
+        assert values(engine) == [b"broker-1"] * (offset + 1)
+    assert elections == 1
+
+
+def test_a_replica_whose_leader_epochs_cannot_be_read_loses(tmp_path: Path) -> None:
     one, two = broker(tmp_path, 1, 0, 0), broker(tmp_path, 2, 0)
     (one / "t-0" / "leader-epoch-checkpoint").write_text("0\n1\n?\n")
     engine = opened(one, two)
     assert values(engine) == [b"broker-2"]
-    [problem] = engine.problems
-    assert problem.startswith(f"{one}/t-0: replica not readable: {one}/t-0/leader-epoch-checkpoint")
+    ahead, unreadable = engine.problems
+    assert ahead == (
+        f"{one}/t-0: ends at offset 2, 1 after {two}/t-0, which is served for its leader epoch 0:"
+        " this replica has no leader epochs, because leader-epoch-checkpoint cannot be read"
+    )
+    why = f"{one}/t-0: leader epochs not readable: {one}/t-0/leader-epoch-checkpoint: position "
+    assert unreadable.startswith(why)
+    assert engine.log_dirs.unserved == engine.problems
+
+
+def test_without_any_readable_leader_epochs_the_longest_replica_is_served(tmp_path: Path) -> None:
+    one, two, three = (broker(tmp_path, node, *[0] * node) for node in (1, 2, 3))
+    for path in (one, two, three):
+        (path / "t-0" / "leader-epoch-checkpoint").write_bytes(b"\xff")
+    engine = opened(one, two, three)
+    assert values(engine) == [b"broker-3"] * 3
+    found = [each.partition("/leader-epoch-checkpoint:")[0] for each in engine.problems]
+    assert found == [
+        *(f"{path}/t-0: leader epochs not readable: {path}/t-0" for path in (one, two, three)),
+        f"{one}/t-0: ends at offset 1, 2 before {three}/t-0, which is served",
+        f"{two}/t-0: ends at offset 2, 1 before {three}/t-0, which is served",
+    ]
+
+
+def test_a_replica_that_cannot_be_read_loses(tmp_path: Path) -> None:
+    """As one that is removed after its directory was listed."""
+    one, two = broker(tmp_path, 1, 0, 0), broker(tmp_path, 2, 0)
+    listed = opened(one, two).log_dirs.partitions()
+    shutil.rmtree(one / "t-0")
+    assert listed["t", 0].path == f"{two}/t-0"
+    listed = opened(broker(tmp_path, 1, 0), two).log_dirs.partitions()
+    shutil.rmtree(one / "t-0")
+    shutil.rmtree(two / "t-0")
+    why = f"{one}/t-0: no replica can be read; {one}/t-0: replica not readable: "
+    with pytest.raises(LogDirError, match=re.escape(why)):
+        listed["t", 0]
+
+
+def test_of_three_equal_replicas_the_first_is_served(tmp_path: Path) -> None:
+    engine = opened(*(broker(tmp_path, node, 0, 1) for node in (3, 1, 2)))
+    assert values(engine) == [b"broker-3"] * 2
+    assert engine.problems == []
 
 
 def test_directories_of_two_clusters_are_refused(tmp_path: Path) -> None:
@@ -161,6 +253,50 @@ def test_two_lives_of_a_topic_are_refused(tmp_path: Path) -> None:
         engine.log("t", 1)
 
 
+def test_two_lives_in_one_directory_are_refused(tmp_path: Path) -> None:
+    """As after a copy of single partitions: only one of them has another topic id."""
+    one, two = broker(tmp_path, 1, 0), broker(tmp_path, 2, 0)
+    broker(tmp_path, 1, 0, name="t-1")
+    broker(tmp_path, 2, 0, 0, name="t-1", topic_id=OTHER)
+    engine = opened(one, two)
+    assert values(engine) == [b"broker-1"]
+    with pytest.raises(LogDirError) as caught:
+        engine.log("t", 1)
+    why = f"{two}/t-1: has topic id {IDS[OTHER]}, but {one}/t-0 has {IDS[ONE]}{ADVICE}"
+    assert str(caught.value).startswith(why)
+    assert values(opened(one, two, prefer=two), "t", 1) == [b"broker-2"] * 2
+
+
+def test_what_contradicts_the_preferred_directory_is_reported(tmp_path: Path) -> None:
+    """Also in a partition that this directory does not have."""
+    one, two, three, four = (broker(tmp_path, 1, 0), *(tmp_path / f"broker-{n}" for n in (2, 3, 4)))
+    broker(tmp_path, 2, 0, name="t-1")
+    broker(tmp_path, 3, 0, 0, name="t-1", topic_id=OTHER)
+    contradicts = (
+        f"{three}/t-1: not served, because it has topic id {IDS[OTHER]}, but {one}/t-0 has"
+        f" {IDS[ONE]}, which is preferred"
+    )
+    engine = opened(one, two, three, prefer=one)
+    assert values(engine, "t", 1) == [b"broker-2"]
+    assert engine.problems == [contradicts]
+    broker(tmp_path, 4, 0, 0, 0, name="t-1")
+    engine = opened(one, two, three, four, prefer=one)
+    assert values(engine, "t", 1) == [b"broker-4"] * 3
+    behind = f"{two}/t-1: ends at offset 1, 2 before {four}/t-1, which is served"
+    assert engine.problems == [contradicts, behind]
+
+
+def test_a_refusal_is_forgotten_with_its_cause(tmp_path: Path) -> None:
+    one, two = broker(tmp_path, 1, 0), broker(tmp_path, 2, 0, topic_id=OTHER)
+    engine = opened(one, two)
+    with pytest.raises(LogDirError, match="has topic id"):
+        engine.log("t", 0)
+    assert len(engine.problems) == 1
+    shutil.rmtree(two / "t-0")
+    assert engine.problems == []
+    assert values(engine) == [b"broker-1"]
+
+
 def test_one_brokers_partition_twice_is_refused(tmp_path: Path) -> None:
     """As after a move between directories that nobody completed."""
     one, two = broker(tmp_path, 1, 0), broker(tmp_path, 1, 0, 0, at="other")
@@ -186,7 +322,9 @@ def test_copies_of_one_directory_are_refused(tmp_path: Path) -> None:
 
 def test_the_preferred_directory_must_be_one_of_them(tmp_path: Path) -> None:
     one = broker(tmp_path, 1, 0)
-    for wrong in (tmp_path, tmp_path / "no"):
+    (tmp_path / "loop").symlink_to("loop")
+    wrong_paths = (tmp_path, tmp_path / "no", one / "meta.properties" / "x", tmp_path / "loop")
+    for wrong in (*wrong_paths, "a\0b", "s3://bucket"):
         with pytest.raises(ConfigError, match=rf"kafkafs\.prefer\.dir: must be one of {one} "):
             opened(one, prefer=wrong)
     assert values(opened(one, prefer=f"{one}/")) == [b"broker-1"]

@@ -166,6 +166,26 @@ def test_zeros_are_preallocated_space_while_a_process_writes(tmp_path: Path) -> 
     assert findings() == [what]
 
 
+def test_zeros_are_damage_from_the_moment_the_writer_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also for a reader that took them for preallocated space: a killed broker changes no file."""
+    log = written(tmp_path / "p-0", clean=False)
+    os.truncate(log, 1 << 20)
+    age(log)
+    monkeypatch.setattr("kafkafs.storage.log.read.log.WRITER_SECONDS", 0.0)
+    partition = open_log(tmp_path / "p-0")
+    for _ in range(2):
+        with DirectoryLock(WritableDirFd(tmp_path)):
+            view = partition.view()
+            assert view.tail is None
+            assert partition.view() is view
+        found = partition.view()
+        assert found.tail is not None
+        assert found.tail.error.position == 10 * SIZE
+        assert (found.end_offset, len(scan(found)[1])) == (20, 1)
+
+
 def _noting(
     read: Callable[[OpenFile, int, int], bytes], sizes: list[int]
 ) -> Callable[[OpenFile, int, int], bytes]:

@@ -49,6 +49,9 @@ def test_entries_by_number_in_order_and_the_last(tmp_path: Path) -> None:
     assert index.floor_slot(1526384718288) == 0
     assert index.entry(2) == index.last_entry() == TimestampOffset(1526384719000, 290)
     assert list(index.entries()) == [TimestampOffset(*entry) for entry in ENTRIES]
+    for low, high in ((0, 3), (1, 2), (2, 9), (3, 3), (3, 1)):
+        times, offsets = index.columns(low, high)
+        assert list(zip(times.tolist(), offsets.tolist(), strict=True)) == ENTRIES[low:high]
 
 
 def test_a_log_without_timestamps_has_an_empty_index(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from kafkafs.mount.vfs import errnos
-from kafkafs.storage import errors
+from kafkafs.storage import errors, printable
 
 if TYPE_CHECKING:
     from kafkafs.storage import Engine, PartitionFailed
@@ -33,7 +33,7 @@ class Failure(click.ClickException):
     exit_code = 1
 
     def __init__(self, message: str) -> None:
-        super().__init__(errors.printable(message))
+        super().__init__(printable(message))
 
     def line(self) -> str:
         return f"kafkafs: {self.message}"
@@ -171,4 +171,4 @@ def usage_line(error: click.UsageError) -> str:
     if message[1:2].islower():
         message = message[0].lower() + message[1:]
     mark = "" if message.endswith("?") else ";"
-    return f"{command}: {errors.printable(message)}{mark} see `{command} --help`"
+    return f"{command}: {printable(message)}{mark} see `{command} --help`"

@@ -15,7 +15,7 @@ from kafkafs.mount.vfs.timeouts import NOT_AT_ALL
 
 from .attributes import kind, known_size
 from .failures import Failure, warn
-from .output import aligned, json_line, line, shown, size_text, time_text
+from .output import aligned, json_line, line, padded, shown, size_text, time_text, width
 
 # The number of names that are held and aligned together: listing ten million records takes the
 # memory of a thousand.
@@ -150,15 +150,15 @@ def _print_columns(names: Iterator[bytes], out: BinaryIO) -> None:
         out.writelines(map(line, _in_columns(some, shutil.get_terminal_size().columns)))
 
 
-def _in_columns(names: Sequence[str], width: int) -> Iterator[str]:
+def _in_columns(names: Sequence[str], available: int) -> Iterator[str]:
     for height in range(1, len(names) + 1):
         columns = [names[at : at + height] for at in range(0, len(names), height)]
-        widths = [max(map(len, column)) for column in columns]
-        if sum(widths) + 2 * (len(columns) - 1) <= width or height == len(names):
+        widths = [max(map(width, column)) for column in columns]
+        if sum(widths) + 2 * (len(columns) - 1) <= available or height == len(names):
             break
     for row in range(height):
         cells = [
-            column[row].ljust(wide)
+            padded(column[row], wide)
             for column, wide in zip(columns, widths, strict=True)
             if row < len(column)
         ]

@@ -1,14 +1,16 @@
-"""Writes results to stdout: raw bytes, lines, JSON lines, aligned columns."""
+"""Writes results to stdout, as raw bytes, lines, JSON lines or aligned columns, and to files."""
 
 from __future__ import annotations
 
 import codecs
 import json
 import os
+import stat
 import sys
+import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, Protocol
 
 from kafkafs.storage import printable
 from kafkafs.storage import time_text as time_text
@@ -38,6 +40,10 @@ def finish() -> None:
         # Otherwise Python would flush again at exit and print its own error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise Failure(f"stdout: {os.strerror(error.errno or 0)}") from error
+
+
+# Marks, and format characters such as a zero width space.
+_WITHOUT_COLUMN: Final = ("Mn", "Me", "Cf")
 
 
 class Output(Protocol):
@@ -122,14 +128,63 @@ def bytes_as_text(value: bytes) -> str:
 
 def aligned(rows: Sequence[Sequence[str]], right: Iterable[int] = ()) -> Iterable[str]:
     """Yields rows as lines of aligned columns, two spaces apart; `right` are right-aligned."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    widths = [max(map(width, column)) for column in zip(*rows, strict=True)]
     to_right = set(right)
     for row in rows:
         cells = [
-            cell.rjust(width) if index in to_right else cell.ljust(width)
-            for index, (cell, width) in enumerate(zip(row, widths, strict=True))
+            padded(cell, columns, right=index in to_right)
+            for index, (cell, columns) in enumerate(zip(row, widths, strict=True))
         ]
         yield "  ".join(cells).rstrip()
+
+
+def padded(text: str, columns: int, *, right: bool = False) -> str:
+    """Adds spaces after a text, or before it, until it takes so many columns of a terminal."""
+    padding = " " * (columns - width(text))
+    return padding + text if right else text + padding
+
+
+def width(text: str) -> int:
+    """Returns how many columns of a terminal a text takes: two for a wide character, as most of
+    East Asia's are, and none for one that combines with the character before it."""
+    return len(text) if text.isascii() else sum(map(_columns, text))
+
+
+def _columns(character: str) -> int:
+    if unicodedata.category(character) in _WITHOUT_COLUMN:
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
+
+
+def replace_file(path: str, data: bytes) -> None:
+    """Writes a file. At every moment, even if writing fails, the path leads to the old file or to
+    the new one, which has the old one's permissions. A device or a pipe is written to. Raises
+    OSError with the path as its filename."""
+    try:
+        before = os.stat(path).st_mode if os.path.exists(path) else None
+        if before is not None and not stat.S_ISREG(before):
+            with open(path, "wb") as file:
+                file.write(data)
+        else:
+            _replace(os.path.realpath(path), data, before)
+    except OSError as error:  # a failed write names no file, others the temporary one
+        raise OSError(error.errno, error.strerror, path) from None
+
+
+def _replace(path: str, data: bytes, mode: int | None) -> None:
+    temporary = os.path.join(os.path.dirname(path), f".kafkafs-{os.urandom(8).hex()}.tmp")
+    try:
+        with open(temporary, "xb") as file:
+            if mode is not None:
+                os.fchmod(file.fileno(), stat.S_IMODE(mode))
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        with suppress(FileNotFoundError):
+            os.unlink(temporary)
+        raise
 
 
 def size_text(size: int, human: bool = False) -> str:

@@ -145,7 +145,7 @@ def _configs_option(*names: str) -> Callable[[Function], Function]:
         "configs",
         metavar="NAME=VALUE",
         multiple=True,
-        callback=_split_configs,
+        callback=_split_run_configs,
         shell_complete=lambda ctx, parameter, incomplete: complete_config(incomplete),
         help="Override a broker or topic config for this run; repeatable.",
     )
@@ -195,6 +195,16 @@ def time_option(function: Function) -> Function:
 def as_of_option(function: Function) -> Function:
     """Adds `at` for verbs that only read."""
     return _at_option("Show the state as of TIME")(function)
+
+
+def no_as_of_option(why: str) -> Callable[[Function], Function]:
+    """Refuses --at, and says why, for verbs that read files and not records."""
+
+    def refuse(_ctx: click.Context, _parameter: click.Parameter, value: str | None) -> None:
+        if value is not None:
+            raise click.UsageError(f"--at cannot be used: {why}")
+
+    return click.option("--at", hidden=True, expose_value=False, callback=refuse)
 
 
 def _at_option(what: str) -> Callable[[Function], Function]:
@@ -264,6 +274,21 @@ def _split_configs(
     _ctx: click.Context, _parameter: click.Parameter, values: tuple[str, ...]
 ) -> tuple[Config, ...]:
     return tuple(map(_split_config, values))
+
+
+def _split_run_configs(
+    ctx: click.Context, parameter: click.Parameter, values: tuple[str, ...]
+) -> tuple[Config, ...]:
+    """Also makes paths in them absolute: the working directory of a mount's daemon is the root."""
+    found = _split_configs(ctx, parameter, values)
+    if not found:
+        return found
+    from kafkafs.storage import LogDirError, absolute_configs
+
+    try:
+        return tuple(absolute_configs(found).items())
+    except LogDirError as error:
+        raise click.BadParameter(str(error), ctx, parameter) from None
 
 
 def parse_time(_ctx: click.Context, _parameter: click.Parameter, value: str | None) -> int | None:

@@ -1,4 +1,4 @@
-"""`kafkafs cluster`: describes a cluster by the log of its metadata, and lists its changes."""
+"""`kafkafs cluster`: describes a cluster as its metadata log records it, and lists the changes."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 from click.shell_completion import CompletionItem
+
+from kafkafs.storage import printable
 
 from ..support import failures, output
 from ..support.params import as_of_option, configs_option, json_option, log_dirs_argument
@@ -70,9 +72,10 @@ def command(
     configs: tuple[Config, ...],
     as_json: bool,
 ) -> int:
-    """Describe the cluster that LOG_DIRS belong to, by the log of its metadata and the snapshots
-    beside it. SUBJECT is topics, brokers, configs, quotas, acls, users, features or voters; each
-    NAME restricts it. Without a SUBJECT, describe the cluster in numbers.
+    """Describe the cluster that LOG_DIRS belong to, as its metadata log and the snapshots beside it
+    record it. SUBJECT is topics, brokers, configs, quotas, acls, users, features or voters; each
+    NAME restricts it (of an ACL that of its principal, of a quota one like "user amber"). Without a
+    SUBJECT, describe the cluster in numbers.
 
     The last changes in the log are often those of a shutdown: brokers are fenced, and partitions
     lose their leaders. `kafkafs cluster log` shows when that began; --offset or --at shows the
@@ -129,7 +132,7 @@ def _history(
 
 def _change_line(change: ClusterChange) -> str:
     time = output.time_text(change.timestamp)
-    return f"{change.offset:>8}  {time}  {output.shown(change.text)}"
+    return f"{change.offset:>8}  {time}  {printable(change.text)}"
 
 
 def _state(
@@ -182,7 +185,8 @@ _Line = tuple[str, ...]
 
 
 def _shown(lines: Iterable[_Line]) -> list[_Line]:
-    return [tuple(map(output.shown, line)) for line in lines]
+    """Escapes control characters, even in a pipe: a name with a line feed makes no line."""
+    return [tuple(map(printable, line)) for line in lines]
 
 
 def _list(values: Iterable[object]) -> str:
@@ -194,7 +198,11 @@ def _default(name: str | None) -> str:
 
 
 def _endpoints(found: _Rows) -> str:
-    return _list(f"{each['listener']}://{each['host']}:{each['port']}" for each in found)
+    return _list(f"{each['listener']}://{_host(each['host'])}:{each['port']}" for each in found)
+
+
+def _host(name: str) -> str:
+    return f"[{name}]" if ":" in name else name
 
 
 def _summary(rows: _Rows) -> Iterator[_Line]:
@@ -304,7 +312,7 @@ def _quotas(rows: _Rows) -> Iterator[_Line]:
     for row in rows:
         entity = ", ".join(f"{kind} {_default(name)}" for kind, name in row["entity"].items())
         for name, value in row["quotas"].items():
-            yield entity, name, str(int(value)) if value.is_integer() else repr(value)
+            yield entity, name, str(value).removesuffix(".0")
 
 
 def _acls(rows: _Rows) -> Iterator[_Line]:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from kafkafs.storage import printable
+
 from ..support import failures, output
 from ..support.params import (
     as_of_option,
@@ -88,13 +90,16 @@ def command(
     ends earlier); where both have different records at an offset; and the first offset from which
     on the two histories contradict each other, with the leader epochs there.
 
+    A topic that was deleted and created again has another id: this is said first, with both ids,
+    and the leader epochs of such two lives of a topic are not compared.
+
     Equal records count as equal in whatever batches they are, unless --bytes is given. What both
     have in equal bytes is not decoded. Nothing is changed; brokers may be running on either.
 
     The exit code is 0 if there is no difference, 1 if there are some, and 2 if something could not
     be read.
     """
-    from kafkafs.storage import Diff, PartitionFailed, diff
+    from kafkafs.storage import Diff, PartitionFailed, configs_of_both, diff
 
     from ..support.driver import progress_bars
     from ..support.opening import open_engine
@@ -102,9 +107,10 @@ def command(
     out = output.binary()
     names = ",".join(log_dirs), ",".join(other)
     code = 0
+    mine, its = configs_of_both(dict(configs), log_dirs, other)
     with (
-        closing(open_engine(log_dirs, configs, at)) as first,
-        closing(open_engine(other, configs, at)) as second,
+        closing(open_engine(log_dirs, tuple(mine.items()), at)) as first,
+        closing(open_engine(other, tuple(its.items()), at)) as second,
         progress_bars() as progress,
     ):
         for row in diff((first, second), Diff(selection, compares_batches), progress):
@@ -113,8 +119,8 @@ def command(
                 code = _TROUBLE
                 continue
             code = code or _DIFFERENT
-            text = output.json_line(row.as_json()) if as_json else output.line(_text(row, names))
-            out.write(text)
+            line = output.line(printable(_text(row, names)))
+            out.write(output.json_line(row.as_json()) if as_json else line)
         for engine in (first, second):
             code = _TROUBLE if failures.report_configs(engine) else code
     return code
@@ -126,7 +132,7 @@ def _text(row: Difference, names: tuple[str, str]) -> str:
 
     kind = row.kind
     where = row.topic if row.partition < 0 else f"{row.topic}/{row.partition}"
-    place = f"{output.shown(where)}: " if where else ""
+    place = f"{where}: " if where else ""
     has = [
         f"{'no value' if value is None else value} in {name}"
         for value, name in zip((row.first, row.second), names, strict=True)
@@ -135,6 +141,8 @@ def _text(row: Difference, names: tuple[str, str]) -> str:
     match kind:
         case DifferenceKind.TOPIC | DifferenceKind.PARTITION:
             return f"{place}only in {names[row.only_in]}"
+        case DifferenceKind.TOPIC_ID:
+            return f"{place}two lives of the topic: topic id {both}"
         case DifferenceKind.CONFIG:
             return f"{place}config {row.name}: {both}"
         case DifferenceKind.DIVERGENCE:

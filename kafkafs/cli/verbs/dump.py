@@ -10,7 +10,7 @@ import click
 from kafkafs import __version__
 
 from ..support import failures, output
-from ..support.params import LocalPath, split_paths
+from ..support.params import LocalPath, no_as_of_option, split_paths
 from ..support.verb import Verb
 
 if TYPE_CHECKING:
@@ -112,6 +112,10 @@ if TYPE_CHECKING:
     multiple=True,
     help="Decode records of __share_group_state.",
 )
+@no_as_of_option(
+    "dump prints files as they are on the disk now; `kafkafs cat --at TIME LOG_DIRS"
+    " TOPIC/PARTITION/records.jsonl` prints the records of a time"
+)
 def command(
     files: tuple[str, ...],
     more: tuple[str, ...],
@@ -127,6 +131,9 @@ def command(
     """Print each FILE line for line as kafka-dump-log does: a segment's .log, .index, .timeindex or
     .txnindex, a producer .snapshot, or a .checkpoint of the metadata log, also the
     bootstrap.checkpoint in a log directory. No broker and no other file of the directory is needed.
+
+    Records are printed whole, as kafka-dump-log does: those of __cluster_metadata include the salts
+    and keys of SCRAM users, which `kafkafs cluster` never shows.
 
     Damage, and index entries that do not match their log, are reported on stderr with exit code 1;
     printing continues after the damage. Offset gaps, as in a compacted log, are reported, too.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
@@ -31,8 +31,14 @@ if TYPE_CHECKING:
         Row,
     )
 
-_HEADS: Final = ("GROUP", "TYPE", "STATE", "TOPIC", "PARTITION", "OFFSET", "LOG START", "LOG END")
-_MEMBER_HEADS: Final = ("GROUP", "STATE", "MEMBER", "INSTANCE", "CLIENT", "HOST", "RACK")
+_HEADS: Final = (
+    *("GROUP", "TYPE", "STATE", "TOPIC", "PARTITION", "OFFSET", "LOG START", "LOG END", "LAG"),
+    *("BEHIND", "COMMITTED", "PROBLEM"),
+)
+_MEMBER_HEADS: Final = (
+    *("GROUP", "STATE", "MEMBER", "INSTANCE", "CLIENT", "HOST", "RACK"),
+    *("ASSIGNOR", "ASSIGNMENT"),
+)
 # Milliseconds of each unit, the largest first.
 _UNITS: Final = (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000))
 
@@ -44,6 +50,10 @@ _UNITS: Final = (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000)
         ("kafkafs groups /data", "show all groups like `kafka-consumer-groups --describe`"),
         ("kafkafs groups --at 2026-09-03T12:00 /data billing", "show how far one had read at noon"),
         ("kafkafs groups --members /data billing", "show its members and their partitions"),
+        (
+            "kafkafs groups -c offsets.retention.minutes=10080 /data",
+            "also show which offsets a broker would remove as too old",
+        ),
         (
             "kafkafs groups --json /data | jq 'select(.problem != null)'",
             "find committed offsets that no longer exist",
@@ -71,41 +81,50 @@ def command(
     share and streams groups.
 
     They are read from __consumer_offsets and __share_group_state as a broker would read them,
-    except that nothing expires. Damaged and unknown records there are reported on stderr, with exit
-    code 1.
+    except that nothing expires: with -c offsets.retention.minutes=N, which a broker has in its own
+    configs (10080 by default), PROBLEM says which offsets it would remove once it runs. Damaged and
+    unknown records there are reported on stderr, with exit code 1.
     """
-    from kafkafs.storage import SILENT, ListGroups, ListMembers, list_groups, list_members
+    from kafkafs.storage import ListGroups, ListMembers
 
     from ..support.driver import perform
 
-    def listed(
-        engine: Engine, request: ListGroups, progress: ProgressListener = SILENT
-    ) -> Iterator[GroupOffset | PartitionFailed]:
-        yield from list_groups(engine, request, progress)
-        _warn_of_missing(engine)
-
-    def listed_members(
-        engine: Engine, request: ListMembers, progress: ProgressListener = SILENT
-    ) -> Iterator[GroupMember | PartitionFailed]:
-        yield from list_members(engine, request, progress)
-        _warn_of_missing(engine)
-
     if members:
         found_members: list[GroupMember] = []
-        code = perform(
-            log_dirs, configs, ListMembers(groups), listed_members, found_members.append, at=at
-        )
-        _show(found_members, _member_rows(found_members), as_json)
-        if not (found_members or code or as_json):
+        put = _put_json if as_json else found_members.append
+        code = perform(log_dirs, configs, ListMembers(groups), _members, put, at=at)
+        if found_members:
+            output.table(_member_rows(found_members))
+        elif not (code or as_json):
             failures.warn(f"{'none of these groups' if groups else 'no group'} has members")
         return code
     found: list[GroupOffset] = []
-    code = perform(log_dirs, configs, ListGroups(groups), listed, found.append, at=at)
-    _show(found, _rows(found), as_json, right=range(4, 10))
-    if not (found or code or as_json):
+    put_offset = _put_json if as_json else found.append
+    code = perform(log_dirs, configs, ListGroups(groups), _offsets, put_offset, at=at)
+    if found:
+        output.table(_rows(found), right=range(4, 10))
+    elif not (code or as_json):
         then = "" if at is None else f" as of {output.time_text(at)}"
         failures.warn(f"no groups are recorded in these directories{then}")
     return code
+
+
+def _offsets(
+    engine: Engine, request: ListGroups, progress: ProgressListener | None = None
+) -> Iterator[GroupOffset | PartitionFailed]:
+    from kafkafs.storage import SILENT, list_groups
+
+    yield from list_groups(engine, request, progress or SILENT)
+    _warn_of_missing(engine)
+
+
+def _members(
+    engine: Engine, request: ListMembers, progress: ProgressListener | None = None
+) -> Iterator[GroupMember | PartitionFailed]:
+    from kafkafs.storage import SILENT, list_members
+
+    yield from list_members(engine, request, progress or SILENT)
+    _warn_of_missing(engine)
 
 
 def _warn_of_missing(engine: Engine) -> None:
@@ -119,42 +138,29 @@ def _warn_of_missing(engine: Engine) -> None:
         )
 
 
-def _show(
-    found: Sequence[Row], rows: Iterator[tuple[str, ...]], as_json: bool, right: Iterable[int] = ()
-) -> None:
-    if as_json:
-        output.json_rows(found)
-    elif found:
-        output.table(rows, right)
+def _put_json(row: Row) -> None:
+    """Writes a row at once: there may be millions."""
+    output.json_rows((row,))
 
 
 def _rows(found: Iterable[GroupOffset]) -> Iterator[tuple[str, ...]]:
-    yield (*_HEADS, "LAG", "BEHIND", "COMMITTED", "PROBLEM")
+    yield _HEADS
     for each in found:
+        numbers = each.partition, each.offset, each.log_start_offset, each.log_end_offset, each.lag
         yield (
-            output.shown(each.group.name),
+            _text(each.group.name),
             each.group.type,
             each.group.state,
-            "-" if each.topic is None else output.shown(each.topic),
-            *map(
-                _number,
-                (
-                    *(each.partition, each.offset, each.log_start_offset, each.log_end_offset),
-                    each.lag,
-                ),
-            ),
+            _text(each.topic),
+            *("-" if number is None else str(number) for number in numbers),
             "-" if each.lag_ms is None else duration_text(each.lag_ms),
             "-" if each.commit_timestamp is None else output.time_text(each.commit_timestamp),
             each.problem or "-",
         )
 
 
-def _number(value: int | None) -> str:
-    return "-" if value is None else str(value)
-
-
 def _member_rows(found: Iterable[GroupMember]) -> Iterator[tuple[str, ...]]:
-    yield (*_MEMBER_HEADS, "ASSIGNOR", "ASSIGNMENT")
+    yield _MEMBER_HEADS
     for each in found:
         member = each.member
         texts = (
@@ -162,7 +168,14 @@ def _member_rows(found: Iterable[GroupMember]) -> Iterator[tuple[str, ...]]:
             *(member.client_id, member.host, member.rack, member.assignor),
             ",".join(member.assignment),
         )
-        yield tuple(output.shown(text) if text else "-" for text in texts)
+        yield tuple(map(_text, texts))
+
+
+def _text(text: str | None) -> str:
+    """Returns a cell. Even in a pipe it is on one line: clients choose these names."""
+    from kafkafs.storage import printable
+
+    return printable(text) if text else "-"
 
 
 def duration_text(milliseconds: int) -> str:

@@ -61,11 +61,16 @@ def command(
     value. A record in several files is listed once; of different records with the same offset,
     which a truncated log leaves, each is listed.
 
+    Deleted partitions, also those of a topic that no longer exists or was created again, are
+    searched until their directories are removed, and so are those that a broker set aside as stray.
+    Versions from an earlier life of the topic are listed before those of the present one.
+
     All partitions of the topic are searched, because a producer may use another partitioner than
     Kafka's, and because partitions may have been added. If a file is damaged, the damage is
     reported, the rest is listed, and the exit code is 1, as it is if there is no version.
 
-    With --at, only versions that the partition had at that time are listed.
+    With --at, only versions that the partition had at that time are listed, as the disk has them
+    now: a partition that was deleted since is a deleted one.
     """
     from kafkafs.storage import History, Isolation, history
 
@@ -93,6 +98,13 @@ def command(
     return code
 
 
+def _file(found: KeyVersion) -> str:
+    """Returns the file's name, with that of its directory if it is not the partition's own."""
+    directory, name = os.path.split(found.file)
+    above = os.path.basename(directory)
+    return name if above == f"{found.topic}-{found.partition}" else f"{above}/{name}"
+
+
 def _rows(found: Iterable[KeyVersion]) -> Iterator[tuple[str, ...]]:
     yield "PARTITION", "OFFSET", "TIMESTAMP", "STATE", "FILE", "VALUE"
     for each in found:
@@ -102,6 +114,6 @@ def _rows(found: Iterable[KeyVersion]) -> Iterator[tuple[str, ...]]:
             str(each.record.offset),
             output.time_text(each.record.timestamp),
             str(each.state),
-            os.path.basename(each.file),
+            _file(each),
             "(tombstone)" if value is None else output.bytes_as_text(value),
         )

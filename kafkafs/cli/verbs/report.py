@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from kafkafs.places import log_dir_around
+from kafkafs.storage import printable
+
 from .. import installation
 from ..support import output
 from ..support.params import (
@@ -68,9 +71,8 @@ def command(
 
     from ..support.driver import perform
 
-    above = os.path.dirname(target) or "."
-    if target != "-" and not os.path.exists(target) and not os.access(above, os.W_OK | os.X_OK):
-        raise click.UsageError(f"{target} cannot be created: {above} cannot be written to")
+    if target != "-":
+        _check(target, log_dirs)
     found: list[LogDirsReport] = []
     with installation.needed_by("report", "report"):
         from kafkafs.mount.documents.report.page import page
@@ -82,18 +84,21 @@ def command(
         if target == "-":
             output.binary().write(data)
             continue
-        _write(target, data)
+        output.replace_file(target, data)
         output.binary().writelines(map(output.line, _summary(each)))
     return code
 
 
-def _write(target: str, data: bytes) -> None:
-    try:
-        with open(target, "wb") as file:
-            file.write(data)
-    except OSError as error:
-        error.filename = target  # a failed write does not name the file
-        raise
+def _check(target: str, log_dirs: tuple[str, ...]) -> None:
+    """Raises UsageError, before anything is read, if the page cannot or must not be put there."""
+    around = log_dir_around(target, log_dirs)
+    if around is not None:
+        what = f"{target} is in the log directory {printable(around)}"
+        raise click.UsageError(f"{what}, which a report does not change; write it somewhere else")
+    above = os.path.dirname(os.path.realpath(target))
+    is_special = os.path.exists(target) and not os.path.isfile(target)
+    if not is_special and not os.access(above, os.W_OK | os.X_OK):
+        raise click.UsageError(f"{target} cannot be created: {above} cannot be written to")
 
 
 def _summary(report: LogDirsReport) -> list[str]:

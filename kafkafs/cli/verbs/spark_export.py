@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..support.params import ISOLATION_LEVELS
+from ..support.params import ISOLATION_LEVELS, as_of_option
 from ..support.verb import Verb
 from .spark import RunJob, job_options, output_option
 
@@ -25,6 +25,10 @@ _FORMATS = ("parquet", "arrow", "jsonl")
         (
             "kafkafs spark export --format jsonl --isolation read_committed /data -o /out orders",
             "export one topic, without aborted transactions, as JSON lines",
+        ),
+        (
+            "kafkafs spark export --at 2026-09-03T12:00 /data -o /noon",
+            "export what there was at noon",
         ),
     ],
 )
@@ -46,6 +50,7 @@ _FORMATS = ("parquet", "arrow", "jsonl")
     "restores as committed.",
 )
 @click.option("--permissive", is_flag=True, help="Skip only damaged records, and report them.")
+@as_of_option
 @job_options
 def command(
     run: RunJob,
@@ -53,6 +58,7 @@ def command(
     file_format: Format,
     isolation: str,
     permissive: bool,
+    at: int | None,
 ) -> int:
     """Export the records in LOG_DIRS, or only of the named topics and partitions, to files
     topic=T/date=D/part-…, where D is the UTC date of the timestamp. Records are exported in full:
@@ -60,8 +66,11 @@ def command(
 
     A range of offsets that contains damage is omitted and reported, with exit code 1; with
     --permissive, only the damaged records are omitted. Repeating the command resumes an unfinished
-    export as planned, or adds what was written to LOG_DIRS since a finished one.
+    export as planned, or adds what was written to LOG_DIRS since a finished one. With --at, each
+    partition ends before its first record later than TIME, so that nothing is ever added.
     """
     from kafkafs.spark.jobs import export
 
-    return run(export, output, format=file_format, isolation=isolation, permissive=permissive)
+    return run(
+        export, output, format=file_format, isolation=isolation, permissive=permissive, at=at
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from ..support.params import no_as_of_option
 from ..support.verb import Verb
 from .spark import RunJob, job_options, state_option
 
@@ -22,6 +23,7 @@ from .spark import RunJob, job_options, state_option
 )
 @job_options
 @state_option
+@no_as_of_option("verify checks files as they are on the disk now")
 def command(
     run: RunJob,
     state: str | None,

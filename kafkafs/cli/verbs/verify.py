@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING
 import click
 
 from ..support import output
-from ..support.params import configs_option, json_option, log_dirs_argument, selection_argument
+from ..support.params import (
+    configs_option,
+    json_option,
+    log_dirs_argument,
+    no_as_of_option,
+    selection_argument,
+)
 from ..support.verb import Verb
 from ..support.words import Config
 
@@ -28,6 +34,7 @@ if TYPE_CHECKING:
 @selection_argument
 @configs_option
 @json_option("one JSON object per finding, one per line; position is -1 if unknown")
+@no_as_of_option("verify checks files as they are on the disk now")
 def command(
     log_dirs: tuple[str, ...],
     selection: Selection,

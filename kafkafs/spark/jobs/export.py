@@ -10,6 +10,7 @@ continues with what has been appended to the logs since.
 
 from __future__ import annotations
 
+import datetime
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -30,6 +31,7 @@ from kafkafs.storage import (
     WritableDirFd,
     fresh,
     local_path,
+    milliseconds,
 )
 
 from ..options import DEFAULT_ISOLATION, ReadOptions
@@ -50,6 +52,7 @@ SUCCESS: Final = "_SUCCESS"
 
 _COLUMNS: Final = ("topic", "partition", "startOffset", "endOffset", "records", "files", "bytes")
 _DAY_MS: Final = 86_400_000
+_PREFERRED: Final = "kafkafs.prefer.dir"
 # Files that one task keeps open; unordered timestamps may span many days.
 _MOST_OPEN: Final = 64
 
@@ -73,21 +76,23 @@ def export(
     format: Format = "parquet",
     isolation: str = DEFAULT_ISOLATION,
     permissive: bool = False,
+    at: int | str | datetime.date | None = None,
     configs: Mapping[str, str] | None = None,
     on_progress: OnProgress = silent,
 ) -> Report:
     """Writes the records of `log_dirs`, or of the selected `topics` (and partitions), to the
-    directory `output`; without a selection, Kafka's internal topics are omitted.
+    directory `output`; without a selection, Kafka's internal topics are omitted. With `at`, a time
+    as in `kafkafs.open`, it exports what there was then.
 
     Damage is `wrong` in the report, and its range is not exported, or with `permissive` exported
     without the lost records. Raises OtherJob if `output` has an export with other arguments.
     """
-    dirs = JobLogDirs.of(log_dirs, configs)
+    dirs = JobLogDirs.of(log_dirs, configs, None if at is None else milliseconds(at))
     output = os.path.abspath(local_path(output))
     refuse_within_log_dir(output, dirs.log_dirs)
     options = options_for(dirs, topics, isolation)
     planned = _plan(dirs, options)
-    job = {
+    job: dict[str, Any] = {
         "job": "export",
         "version": VERSION,
         "log_dirs": list(dirs.log_dirs),
@@ -97,6 +102,8 @@ def export(
         "permissive": permissive,
         "plan": planned.as_json(),
     }
+    if dirs.at_ms is not None:
+        job["at"] = dirs.at_ms
     _refuse_older(output)
     notes, begun = Notes.of_job(os.path.join(output, NOTES), job)
     ranges = _go_on(output, notes, begun, planned)
@@ -107,6 +114,7 @@ def export(
         isolation=Isolation(isolation),
         fail_on_data_loss=True,
         permissive=permissive,
+        at_ms=dirs.at_ms,
     )
     work = partial(_export, Export(output, reading, format, notes))
     done = run(spark, "export", ranges, work, lambda each: each.size, on_progress)
@@ -281,7 +289,7 @@ def _failed(each: OffsetRange, error: Exception) -> dict[str, Any]:
 
 
 def _plan(dirs: JobLogDirs, options: ReadOptions) -> ExportPlan:
-    """Plans the export of the present records."""
+    """Plans the export of all records, of now or of the time that `dirs` shows."""
     engine = dirs.engine()
     keys = assigned(engine.topics(), options)
     ends = {key: engine.log(*key).view().bound(options.isolation) for key in keys}
@@ -294,7 +302,8 @@ def _plan(dirs: JobLogDirs, options: ReadOptions) -> ExportPlan:
 
 def _configs(dirs: JobLogDirs, topic: str) -> dict[str, str]:
     """Returns the configs of a topic that differ from the defaults, without those of this run."""
-    return JobLogDirs(dirs.log_dirs).engine().topic_config(topic).changed
+    kept = tuple(each for each in dirs.configs if each[0] == _PREFERRED)
+    return replace(dirs, configs=kept).engine().topic_config(topic).changed
 
 
 def _refuse_older(output: str) -> None:

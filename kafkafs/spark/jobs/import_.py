@@ -112,7 +112,7 @@ def import_(
     """
     source = os.path.abspath(local_path(source))
     exported = read_export(source, topics)
-    dirs = JobLogDirs(_absolute(log_dirs), tuple(sorted((configs or {}).items())))
+    dirs = JobLogDirs.new(_absolute(log_dirs), configs)
     if not unregistered:
         _refuse_unregistered(dirs, exported)
     with LogManager(list(dirs.log_dirs), dict(dirs.configs), unregistered=unregistered) as engine:

@@ -12,6 +12,8 @@ from kafkafs.storage import (
     PartitionDir,
     Selected,
     Selection,
+    absolute_configs,
+    configs_of_both,
     local_path,
 )
 
@@ -39,7 +41,25 @@ class JobLogDirs:
         """Accepts paths as on a command line: comma-separated, with wildcards, relative."""
         listed = log_dirs.split(",") if isinstance(log_dirs, str) else log_dirs
         paths = find_log_dirs([local_path(os.fspath(path)) for path in listed])
-        return cls(tuple(paths), tuple(sorted((configs or {}).items())), at_ms)
+        return cls(tuple(paths), _absolute(configs), at_ms)
+
+    @classmethod
+    def of_both(
+        cls,
+        log_dirs: str | Sequence[str],
+        other: str | Sequence[str],
+        configs: Mapping[str, str] | None = None,
+    ) -> tuple[JobLogDirs, JobLogDirs]:
+        """Accepts two sets of log directories, of which one may have the preferred one."""
+        first, second = cls.of(log_dirs), cls.of(other)
+        given = dict(_absolute(configs))
+        mine, its = configs_of_both(given, first.log_dirs, second.log_dirs)
+        return cls.new(first.log_dirs, mine), cls.new(second.log_dirs, its)
+
+    @classmethod
+    def new(cls, log_dirs: Sequence[str], configs: Mapping[str, str] | None = None) -> JobLogDirs:
+        """Accepts absolute paths, also of directories that do not exist yet."""
+        return cls(tuple(log_dirs), _absolute(configs))
 
     def engine(self) -> Engine:
         """Returns the directories opened for reading; tasks in the same process share the engine.
@@ -54,6 +74,10 @@ class JobLogDirs:
             engine.partition_dir(*key)
             for key in Selection(tuple(topics)).partitions(engine.topics())
         ]
+
+
+def _absolute(configs: Mapping[str, str] | None) -> tuple[Config, ...]:
+    return tuple(sorted(absolute_configs((configs or {}).items()).items()))
 
 
 @lru_cache(maxsize=4)

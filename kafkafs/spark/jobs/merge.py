@@ -55,7 +55,7 @@ def merge(
 
     Raises LogDirError if the two differ in cluster or topic ids, or if `output` exists.
     """
-    both_dirs = (JobLogDirs.of(log_dirs, configs), JobLogDirs.of(other, configs))
+    both_dirs = JobLogDirs.of_both(log_dirs, other, configs)
     request = Merge(Selection(tuple(topics)))
     units = request.units((both_dirs[0].engine(), both_dirs[1].engine()))
     target = NewLogDir(os.path.abspath(local_path(output)))

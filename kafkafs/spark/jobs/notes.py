@@ -45,7 +45,8 @@ class Notes:
             key: value for key, value in json.loads(json.dumps(job)).items() if key != "plan"
         }
         if same != requested:
-            names = [key for key in requested if same.get(key) != requested[key]] or ["job"]
+            both = {**requested, **same}
+            names = [key for key in both if same.get(key) != requested.get(key)]
             why = f"it has the notes of an unfinished job with different {names[0]}"
             raise OtherJob(f"{path}: {why}; remove it to start over")
         return notes, known

@@ -17,9 +17,9 @@ from dataclasses import dataclass, field, replace
 from itertools import accumulate, pairwise
 from typing import Final, NamedTuple
 
+from kafkafs.places import log_dir_around
 from kafkafs.storage import (
     MAX_OFFSET,
-    META_PROPERTIES_FILE,
     Engine,
     Isolation,
     LogDirError,
@@ -109,15 +109,10 @@ def find_log_dirs(paths: Sequence[str]) -> list[str]:
 def refuse_within_log_dir(place: str, log_dirs: Iterable[str]) -> None:
     """Raises LogDirError if a place is inside a log directory, of `log_dirs` or any other: a broker
     does not open one that contains directories of other kinds (LogManager.loadLogs)."""
-    known = {os.path.realpath(path) for path in log_dirs}
-    above = below = os.path.realpath(place)
-    while True:
-        if above in known or os.path.lexists(os.path.join(above, META_PROPERTIES_FILE)):
-            why = f"would be in the log directory {printable(above)}, which no broker opens then"
-            raise LogDirError(place, why)
-        below, above = above, os.path.dirname(above)
-        if above == below:
-            return
+    around = log_dir_around(place, log_dirs)
+    if around is not None:
+        why = f"would be in the log directory {printable(around)}, which no broker opens then"
+        raise LogDirError(place, why)
 
 
 def plan(

@@ -19,7 +19,6 @@ from kafkafs.storage import (
     SegmentState,
     TopicReport,
     offsets_at,
-    printable,
     sizes_at,
     time_axis,
 )
@@ -41,6 +40,10 @@ MOST_BARS: Final = 100
 _STATES: Final = list(SegmentState)
 # Times at which the forecast changes.
 _MOST_STEPS: Final = 200
+# The last time on it, at the end of the year 9999, and the share of bytes that may be deleted after
+# its end: one record of the year 3000 would hide all others.
+_LATEST_MS: Final = 253_402_300_799_999
+_LATER_SHARE: Final = 0.001
 
 Json = dict[str, Any]
 
@@ -50,7 +53,8 @@ def chart_data(report: LogDirsReport) -> Json:
     whys = _Numbers()
     return {
         "isDeep": report.is_deep,
-        "all": _growth(report.topics, lambda topic: printable(topic.topic)),
+        "uncharted": max(sum(topic.size > 0 for topic in report.topics) - MOST_TOPICS, 0),
+        "all": _growth(report.topics, lambda topic: texts.shown(topic.topic)),
         "topics": [_topic(topic, whys) for topic in _charted(report)],
         "states": list(map(str, _STATES)),
         "whys": list(whys),
@@ -83,7 +87,7 @@ class _Numbers(dict[str, int]):
 def _topic(topic: TopicReport, whys: _Numbers) -> Json:
     ordered = sorted(topic.partitions, key=lambda each: -each.size)
     return {
-        "name": printable(topic.topic),
+        "name": texts.shown(topic.topic),
         "skew": round(topic.skew, 2),
         "growth": _growth(ordered, lambda each: str(each.partition)),
         "bars": _bars(topic.partitions),
@@ -199,15 +203,18 @@ def _box(segments: Sequence[SegmentReport], whys: _Numbers) -> list[Any]:
 
 def _forecast(partitions: Sequence[PartitionReport], now_ms: int) -> Json | None:
     """Returns how many bytes retention leaves at which times if nothing is appended; None if it
-    deletes nothing by time."""
+    deletes nothing more by time."""
     deletions = sorted(
         (each.expires_at_ms, each.size)
         for one in partitions
         for each in one.segments
-        if each.expires_at_ms is not None
+        if each.expires_at_ms is not None and each.expires_at_ms <= _LATEST_MS
     )
     if not deletions:
         return None
+    reached = np.cumsum([size for _, size in deletions])
+    last = int(np.searchsorted(reached, (1 - _LATER_SHARE) * int(reached[-1])))
+    deletions = deletions[: last + 1]
     expired = sum(each.bytes_in(SegmentState.EXPIRED) for each in partitions)
     left = sum(each.size for each in partitions)
     times, sizes = [now_ms, now_ms], [left, left - expired]
@@ -240,7 +247,7 @@ def _lags(report: LogDirsReport) -> list[Json]:
     """Returns the groups that are behind, the one with the greatest lag first."""
     found = [(tables.total_lag(rows), name) for name, rows in tables.rows_by_group(report).items()]
     found.sort(key=lambda pair: -pair[0])
-    return [{"name": printable(name), "lag": lag} for lag, name in found[:MOST_GROUPS] if lag > 0]
+    return [{"name": texts.shown(name), "lag": lag} for lag, name in found[:MOST_GROUPS] if lag > 0]
 
 
 def _gaps(report: LogDirsReport) -> list[Json]:
@@ -249,7 +256,7 @@ def _gaps(report: LogDirsReport) -> list[Json]:
     found.sort(key=lambda pair: -pair[1].length_ms)
     return [
         {
-            "name": printable(one.name),
+            "name": texts.shown(one.name),
             "from": gap.from_ms,
             "until": gap.until_ms,
             "text": texts.duration(gap.length_ms),

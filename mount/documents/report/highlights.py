@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from kafkafs.storage import LogDirsReport, PartitionReport, SegmentState, TopicReport, printable
+from kafkafs.storage import LogDirsReport, PartitionReport, SegmentState, TopicReport
 
 from . import texts
 
@@ -93,7 +93,7 @@ def _damage(report: LogDirsReport) -> Iterator[Highlight]:
 def _shutdown(report: LogDirsReport) -> Iterator[Highlight]:
     unclean = [each.path for each in report.log_dirs if not each.is_clean]
     if unclean:
-        text = f"{_names(unclean)} was not shut down cleanly, or is in use."
+        text = f"{_names(unclean)}: in use, or not shut down cleanly."
         yield Highlight(Severity.NOTE, text, "top")
 
 
@@ -104,7 +104,7 @@ def _expired(report: LogDirsReport) -> Iterator[Highlight]:
     if total:
         concerned = [each for size, each in sorted(sizes, key=lambda pair: -pair[0]) if size]
         text = (
-            f"{texts.size(total)} ({texts.share(total, everything)}) are expired: retention"
+            f"{texts.size(total)} ({texts.share(total, everything)}) have expired: retention"
             f" deletes them at its next run, in {_partitions(concerned)}."
         )
         yield Highlight(Severity.WARNING, text, "segments")
@@ -115,7 +115,7 @@ def _expired(report: LogDirsReport) -> Iterator[Highlight]:
         yield Highlight(Severity.NOTE, f"{text}, at {texts.time(coming)}.", "segments")
     left = sum(each.deleted_bytes for each in report.partitions)
     if left:
-        text = f"{texts.size(left)} are in files that are deleted, but still on the disk."
+        text = f"{texts.size(left)} are in deleted files that are still on the disk."
         yield Highlight(Severity.NOTE, text, "segments")
 
 
@@ -123,7 +123,7 @@ def _skew(report: LogDirsReport) -> Iterator[Highlight]:
     for topic in skewed_topics(report)[:_NAMED]:
         largest = max(topic.partitions, key=lambda each: each.size)
         text = (
-            f"{printable(topic.topic)} is skewed: partition {largest.partition} has"
+            f"{texts.shown(topic.topic)} is skewed: partition {largest.partition} has"
             f" {texts.ratio(topic.skew)} times the average of its"
             f" {len(topic.partitions)} partitions."
         )
@@ -146,8 +146,9 @@ def _lag(report: LogDirsReport) -> Iterator[Highlight]:
     if behind:
         name, lag = behind[0]
         ages = [row.lag_ms for row in report.groups if row.lag_ms is not None]
-        text = f"{texts.counted(len(behind), 'group')} had not read everything, least of all"
-        text += f" {printable(name)}: {texts.counted(lag, 'record')} are left."
+        verb = "has" if len(behind) == 1 else "have"
+        text = f"{texts.counted(len(behind), 'group')} {verb} not read everything; the largest lag,"
+        text += f" {texts.counted(lag, 'record')}, is that of {texts.shown(name)}."
         if ages:
             text += f" The oldest unread record is {texts.duration(max(ages))} old."
         yield Highlight(Severity.NOTE, text, "groups")
@@ -161,8 +162,8 @@ def _transactions(report: LogDirsReport) -> Iterator[Highlight]:
         verb = "is" if count == 1 else "are"
         text = (
             f"{texts.counted(count, 'transaction')} {verb} open, in {_partitions(holding)};"
-            f" the one idle longest wrote its last batch {texts.ago(oldest, report.at_ms)}."
-            " Consumers with read_committed cannot pass it."
+            f" the one that is idle longest wrote its last batch {texts.ago(oldest, report.at_ms)}."
+            " Consumers with read_committed cannot read past it."
         )
         yield Highlight(Severity.WARNING, text, "transactions")
 
@@ -206,7 +207,7 @@ def _disorder(report: LogDirsReport) -> Iterator[Highlight]:
         yield Highlight(Severity.NOTE, text, "time")
     future = [each for each in report.partitions if each.disorder.future]
     if future:
-        text = f"Records are later than this report, in {_partitions(future)}."
+        text = f"Some timestamps are later than this report, in {_partitions(future)}."
         yield Highlight(Severity.WARNING, text, "time")
 
 
@@ -217,8 +218,8 @@ def _gaps(report: LogDirsReport) -> Iterator[Highlight]:
         worst = max(with_gaps, key=lambda each: each.gaps[0].length_ms)
         gap = worst.gaps[0]
         text = (
-            f"The longest gap is {texts.duration(gap.length_ms)}, in {printable(worst.name)} from"
-            f" {texts.time(gap.from_ms)} on."
+            f"The longest gap, {texts.duration(gap.length_ms)}, is in {texts.shown(worst.name)} and"
+            f" begins at {texts.time(gap.from_ms)}."
         )
         yield Highlight(Severity.NOTE, text, "time")
 
@@ -229,7 +230,7 @@ def _partitions(found: list[PartitionReport]) -> str:
 
 def _names(names: list[str]) -> str:
     """Joins the first names, and says how many more there are."""
-    shown = [printable(name) for name in dict.fromkeys(names)]
+    shown = [texts.shown(name) for name in dict.fromkeys(names)]
     more = len(shown) - _NAMED
     text = ", ".join(shown[:_NAMED])
     return f"{text} and {more} more" if more > 0 else text

@@ -20,8 +20,9 @@
   // -- tables: a click on a heading sorts by its column, numbers from the largest on ---------------
 
   function compare(one, other) {
-    const [a, b] = [Number(one), Number(other)];
-    return Number.isNaN(a) || Number.isNaN(b) ? one.localeCompare(other) : a - b;
+    const [a, b] = [one.dataset.order, other.dataset.order];
+    if (a !== undefined && b !== undefined) return Number(a) - Number(b);
+    return one.textContent.localeCompare(other.textContent, "en", { numeric: true });
   }
 
   function sortBy(heading) {
@@ -35,8 +36,9 @@
     for (const each of table.tHead.rows[0].cells) each.removeAttribute("aria-sort");
     heading.setAttribute("aria-sort", order);
     const sign = order === "ascending" ? 1 : -1;
-    const key = (row) => row.cells[column].dataset.order;
-    body.append(...[...body.rows].sort((one, other) => sign * compare(key(one), key(other))));
+    const rows = [...body.rows].map((row) => [row.cells[column], row]);
+    rows.sort(([one], [other]) => sign * compare(one, other));
+    body.append(...rows.map(([, row]) => row));
   }
 
   for (const button of document.querySelectorAll("th button")) {
@@ -132,12 +134,14 @@
     const topic = data.topics[byId("skew-topic").value];
     if (!topic) return nothing("skew-chart", "No topic has records and several partitions.");
     const bars = topic.bars;
+    const things = data.isDeep ? "records" : "offsets";
     const over = bars.sizes.map((size) => size >= 1.5 * bars.average);
     const traces = [
       {
         type: "bar", name: "size", x: bars.partitions, y: bars.sizes, customdata: bars.records,
         marker: { color: over.map((is) => color(is ? "s2" : "s1")) },
-        hovertemplate: "partition %{x}: %{y:.3s}B, %{customdata:,} offsets<extra></extra>", showlegend: false,
+        hovertemplate: `partition %{x}: %{y:.3s}B, %{customdata:,} ${things}<extra></extra>`,
+        showlegend: false,
       },
       {
         type: "scatter", mode: "lines", name: "average", x: bars.partitions,
@@ -170,8 +174,8 @@
       `${time(from)} to ${time(until)}`,
       data.whys[why],
     ];
-    if (expires !== null) lines.push(`deleted from ${time(expires)} on`);
-    if (toCome !== null) lines.push(`deleted after ${bytes(toCome)} more`);
+    if (expires !== null) lines.push(`retention.ms deletes it at ${time(expires)}`);
+    if (toCome !== null) lines.push(`retention.bytes deletes it after ${bytes(toCome)} more`);
     if (removable) lines.push(`compaction would remove ${removable.toLocaleString("en")} records`);
     return lines;
   }
@@ -215,7 +219,7 @@
   }
 
   function drawForecast() {
-    if (!data.forecast) return nothing("forecast-chart", "Retention deletes nothing by time.");
+    if (!data.forecast) return nothing("forecast-chart", "Retention by time deletes nothing later.");
     const traces = [{
       type: "scatter", mode: "lines", x: data.forecast.times, y: data.forecast.sizes,
       line: { shape: "hv", color: color("s1"), width: 2 }, fill: "tozeroy",
@@ -225,7 +229,7 @@
   }
 
   function drawCodecs() {
-    if (!data.codecs.length) return nothing("codec-chart", "There are no batches.");
+    if (!data.codecs.length) return nothing("codec-chart", "");
     const names = data.codecs.map((each) => each.name);
     const bar = (name, field, index) => ({
       type: "bar", orientation: "h", name, y: names, x: data.codecs.map((each) => each[field]),
@@ -241,7 +245,7 @@
   }
 
   function drawLags() {
-    if (!data.lags.length) return nothing("lag-chart", "No group is behind.");
+    if (!data.lags.length) return nothing("lag-chart", "No group lags behind.");
     const traces = [{
       type: "bar", orientation: "h", y: data.lags.map((each) => escaped(each.name)),
       x: data.lags.map((each) => each.lag), marker: { color: color("s1") },
@@ -255,7 +259,7 @@
   }
 
   function drawGaps() {
-    if (!data.gaps.length) return nothing("gap-chart", "There is no gap.");
+    if (!data.gaps.length) return nothing("gap-chart", "");
     const traces = [{
       type: "bar", orientation: "h", y: data.gaps.map((each) => escaped(each.name)),
       base: data.gaps.map((each) => each.from), x: data.gaps.map((each) => each.until - each.from),
@@ -272,8 +276,14 @@
   const drawings = [drawGrowth, drawSkew, drawMap, drawForecast, drawCodecs, drawLags, drawGaps];
   const drawAll = () => Promise.all(drawings.map((each) => each()));
 
+  // Fills the choice of a topic, which is hidden if there is none.
   function fill(select, options) {
     for (const [value, text] of options) select.append(new Option(text, value));
+    select.closest("label").hidden = !options.length;
+    if (!data.uncharted) return;
+    const rest = new Option(`${data.uncharted.toLocaleString("en")} smaller topics have no chart`);
+    rest.disabled = true;
+    select.append(rest);
   }
 
   const topics = data.topics.map((topic, index) => [String(index), topic.name]);

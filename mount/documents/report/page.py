@@ -50,14 +50,13 @@ def page(report: LogDirsReport) -> bytes:
     environment = Environment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, keep_trailing_newline=True
     )
-    environment.filters.update(size=texts.size, number=texts.number, time=texts.time)
+    environment.filters.update(time=texts.time, shown=texts.shown)
     template = environment.from_string(here.joinpath("page.html").read_text(encoding="utf-8"))
     text = template.render(
         report=report,
         highlights=highlights(report),
         tiles=_tiles(report),
         tables=tables,
-        counted=texts.counted,
         style=here.joinpath("page.css").read_text(encoding="utf-8"),
         script=script,
         data=script_json(charts.chart_data(report)),

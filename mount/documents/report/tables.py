@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
 from kafkafs.storage import (
+    CodecUse,
     GroupOffset,
     LogDirsReport,
+    OpenTransaction,
     PartitionReport,
     SegmentState,
+    TimeGap,
     TopicReport,
-    printable,
 )
 
 from . import texts
@@ -22,13 +24,15 @@ from . import texts
 MOST_ROWS: Final = 200
 
 
+T = TypeVar("T")
+
+
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A cell: its text, what it is sorted by, and a class of the style sheet."""
+    """A cell: its text, and a number that it is sorted by; None for the text itself."""
 
     text: str
-    order: float | str = ""
-    style: str = ""
+    order: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,14 +45,17 @@ class PageTable:
 
 
 def _table(
-    columns: Sequence[str], rows: Iterable[Sequence[Cell]], left_out: str = "rows"
+    columns: Sequence[str],
+    found: Sequence[T],
+    row: Callable[[T], Sequence[Cell]],
+    what: str,
 ) -> PageTable:
-    """Returns a table of the first rows; the name of a column of numbers ends in "#"."""
-    every = list(rows)
-    more = len(every) - MOST_ROWS
-    note = f"{more:,} more {left_out} with less are left out." if more > 0 else ""
+    """Returns a table with a row for each of the first of `found`, and a note that says how many
+    more of `what` there are. The name of a column of numbers ends in "#"."""
+    more = len(found) - MOST_ROWS
+    note = f"{more:,} more {what} are not listed." if more > 0 else ""
     named = [(name.rstrip("#"), name.endswith("#")) for name in columns]
-    return PageTable(named, every[:MOST_ROWS], note)
+    return PageTable(named, list(map(row, found[:MOST_ROWS])), note)
 
 
 def _size(count: int) -> Cell:
@@ -64,24 +71,24 @@ def _time(ms: int | None) -> Cell:
 
 
 def _text(value: str) -> Cell:
-    shown = printable(value)
-    return Cell(shown, shown)
+    return Cell(texts.shown(value))
 
 
 def topics(report: LogDirsReport) -> PageTable:
     """Returns the topics, the largest first."""
     records = "records#" if report.is_deep else "offsets#"
     columns = (
-        *("topic", "partitions#", "segments#", "size#", records, "skew#", "codec", "first record"),
-        *("last record", "expired#", "next deletion"),
+        *("topic", "partitions#", "segments#", "size#", records, "skew#", "expired#"),
+        *("next deletion", "codec", "first record", "last record"),
     )
     ordered = sorted(report.topics, key=lambda each: (each.is_internal, -each.size))
-    return _table(columns, map(_topic, ordered), "topics")
+    return _table(columns, ordered, _topic, "topics")
 
 
 def _topic(topic: TopicReport) -> list[Cell]:
     partitions = topic.partitions
-    used = [each.growth.timestamps for each in partitions if len(each.growth)]
+    first = [int(each.growth.timestamps[0]) for each in partitions if len(each.growth)]
+    last = [each.latest_ms for each in partitions if each.latest_ms is not None]
     deletions = [each.next_deletion_ms for each in partitions if each.next_deletion_ms is not None]
     codecs = sorted({name for each in partitions for name in each.codecs})
     return [
@@ -91,11 +98,11 @@ def _topic(topic: TopicReport) -> list[Cell]:
         _size(topic.size),
         _number(sum(each.records for each in partitions)),
         Cell(texts.ratio(topic.skew) if topic.size else "-", topic.skew),
-        _text(", ".join(codecs) or "-"),
-        _time(min((int(each[0]) for each in used), default=None)),
-        _time(max((int(each[-1]) for each in used), default=None)),
         _size(sum(each.bytes_in(SegmentState.EXPIRED) for each in partitions)),
         _time(min(deletions, default=None)),
+        _text(", ".join(codecs) or "-"),
+        _time(min(first, default=None)),
+        _time(max(last, default=None)),
     ]
 
 
@@ -107,7 +114,7 @@ def partitions(report: LogDirsReport) -> PageTable:
         *("removable#" if report.is_deep else "dirty#", "next deletion", "log directory"),
     )
     ordered = sorted(report.partitions, key=lambda each: -each.size)
-    return _table(columns, (_partition(each, report) for each in ordered), "partitions")
+    return _table(columns, ordered, lambda each: _partition(each, report), "partitions")
 
 
 def _partition(found: PartitionReport, report: LogDirsReport) -> list[Cell]:
@@ -129,24 +136,29 @@ def _partition(found: PartitionReport, report: LogDirsReport) -> list[Cell]:
 def compression(report: LogDirsReport) -> PageTable:
     """Returns the codecs by topic, the most bytes first."""
     columns = ("topic", "codec", "batches#", "bytes examined#", "average batch#", "ratio#")
-    rows = [row for topic in report.topics for row in _codecs(topic)]
-    return _table(columns, sorted(rows, key=lambda row: -float(row[3].order)))
+    found = [each for topic in report.topics for each in _codecs(topic)]
+    found.sort(key=lambda each: -each[2].stored_bytes)
+    return _table(columns, found, _codec, "codecs of topics")
 
 
-def _codecs(topic: TopicReport) -> Iterator[list[Cell]]:
+def _codecs(topic: TopicReport) -> Iterator[tuple[str, str, CodecUse]]:
+    """Yields the topic, the name of each codec in it, and the use of the codec."""
     for name in sorted({name for each in topic.partitions for name in each.codecs}):
-        uses = [each.codecs[name] for each in topic.partitions if name in each.codecs]
-        batches, stored = sum(use.batches for use in uses), sum(use.stored_bytes for use in uses)
-        data = sum(use.data_bytes for use in uses)
-        ratio = data / stored if stored else 0.0
-        yield [
-            _text(topic.topic),
-            Cell(name, name),
-            _number(batches),
-            _size(stored),
-            _size(stored // max(batches, 1)),
-            Cell(texts.ratio(ratio) if data else "-", ratio),
-        ]
+        uses = (each.codecs[name] for each in topic.partitions if name in each.codecs)
+        yield topic.topic, name, sum(uses, CodecUse())
+
+
+def _codec(found: tuple[str, str, CodecUse]) -> list[Cell]:
+    topic, name, use = found
+    ratio = use.data_bytes / use.stored_bytes if use.stored_bytes else 0.0
+    return [
+        _text(topic),
+        _text(name),
+        _number(use.batches),
+        _size(use.stored_bytes),
+        _size(use.stored_bytes // max(use.batches, 1)),
+        Cell(texts.ratio(ratio) if use.data_bytes else "-", ratio),
+    ]
 
 
 def transactions(report: LogDirsReport) -> PageTable:
@@ -154,18 +166,19 @@ def transactions(report: LogDirsReport) -> PageTable:
     columns = ("partition", "producer id#", "epoch#", "first offset#", "held back#", "last batch")
     found = [(one, each) for one in report.partitions for each in one.transactions]
     found.sort(key=lambda pair: pair[1].last_timestamp)
-    rows = (
-        [
-            _text(one.name),
-            _number(each.producer_id),
-            _number(each.producer_epoch),
-            _number(each.first_offset),
-            _number(one.end_offset - each.first_offset),
-            _time(each.last_timestamp),
-        ]
-        for one, each in found
-    )
-    return _table(columns, rows, "transactions")
+    return _table(columns, found, _transaction, "transactions")
+
+
+def _transaction(found: tuple[PartitionReport, OpenTransaction]) -> list[Cell]:
+    partition, transaction = found
+    return [
+        _text(partition.name),
+        _number(transaction.producer_id),
+        _number(transaction.producer_epoch),
+        _number(transaction.first_offset),
+        _number(partition.end_offset - transaction.first_offset),
+        _time(transaction.last_timestamp),
+    ]
 
 
 def groups(report: LogDirsReport) -> PageTable:
@@ -175,7 +188,7 @@ def groups(report: LogDirsReport) -> PageTable:
         "offsets that do not exist#",
     )
     found = sorted(rows_by_group(report).values(), key=lambda rows: -total_lag(rows))
-    return _table(columns, map(_group, found), "groups")
+    return _table(columns, found, _group, "groups")
 
 
 def rows_by_group(report: LogDirsReport) -> dict[str, list[GroupOffset]]:
@@ -218,7 +231,7 @@ def group_offsets(report: LogDirsReport) -> PageTable:
     )
     found = [row for row in report.groups if row.topic is not None]
     found.sort(key=lambda row: (row.problem is None, -(row.lag or 0)))
-    return _table(columns, map(_group_offset, found), "offsets")
+    return _table(columns, found, _group_offset, "offsets")
 
 
 def _group_offset(row: GroupOffset) -> list[Cell]:
@@ -237,25 +250,25 @@ def _group_offset(row: GroupOffset) -> list[Cell]:
 
 def damage(report: LogDirsReport) -> PageTable:
     """Returns what is wrong, partition by partition."""
-    found = [*report.unreadable, *(each for one in report.partitions for each in one.damage)]
-    rows = [[_text(each.where or "-"), _text(each.error)] for each in found]
-    rows += [[_text("-"), _text(problem)] for problem in report.problems]
-    rows += [
-        [_text(topic.topic), _text(problem)]
-        for topic in report.topics
-        for problem in topic.problems
-    ]
-    return _table(("where", "what"), rows, "findings")
+    found = [(each.where or "-", each.error) for each in report.unreadable]
+    found += [(each.where or "-", each.error) for one in report.partitions for each in one.damage]
+    found += [("-", problem) for problem in report.problems]
+    found += [(topic.topic, problem) for topic in report.topics for problem in topic.problems]
+    return _table(("where", "what"), found, _texts, "findings")
 
 
 def settings(report: LogDirsReport) -> PageTable:
     """Returns the configs that are not defaults."""
-    rows = (
-        [_text(topic.topic), _text(name), _text(text), _text(str(source))]
+    found = [
+        (topic.topic, name, text, str(source))
         for topic in report.topics
         for name, (text, source) in topic.configs.items()
-    )
-    return _table(("topic", "config", "value", "set by"), rows, "configs")
+    ]
+    return _table(("topic", "config", "value", "set by"), found, _texts, "configs")
+
+
+def _texts(values: Iterable[str]) -> list[Cell]:
+    return [_text(value) for value in values]
 
 
 def gaps(report: LogDirsReport) -> PageTable:
@@ -263,17 +276,18 @@ def gaps(report: LogDirsReport) -> PageTable:
     columns = ("partition", "gap#", "from", "until", "next offset#")
     found = [(one, gap) for one in report.partitions for gap in one.gaps]
     found.sort(key=lambda pair: -pair[1].length_ms)
-    rows = (
-        [
-            _text(one.name),
-            Cell(texts.duration(gap.length_ms), gap.length_ms),
-            _time(gap.from_ms),
-            _time(gap.until_ms),
-            _number(gap.offset),
-        ]
-        for one, gap in found
-    )
-    return _table(columns, rows, "gaps")
+    return _table(columns, found, _gap, "gaps")
+
+
+def _gap(found: tuple[PartitionReport, TimeGap]) -> list[Cell]:
+    partition, gap = found
+    return [
+        _text(partition.name),
+        Cell(texts.duration(gap.length_ms), gap.length_ms),
+        _time(gap.from_ms),
+        _time(gap.until_ms),
+        _number(gap.offset),
+    ]
 
 
 def disorder(report: LogDirsReport) -> PageTable:
@@ -285,15 +299,16 @@ def disorder(report: LogDirsReport) -> PageTable:
     )
     found = [each for each in report.partitions if each.disorder.count or each.disorder.future]
     found.sort(key=lambda each: -each.disorder.largest_ms)
-    rows = (
-        [
-            _text(one.name),
-            Cell(texts.duration(one.disorder.largest_ms), one.disorder.largest_ms),
-            _number(one.disorder.offset),
-            _number(one.disorder.count),
-            _number(one.disorder.examined),
-            _number(one.disorder.future),
-        ]
-        for one in found
-    )
-    return _table(columns, rows, "partitions")
+    return _table(columns, found, _disordered, "partitions")
+
+
+def _disordered(partition: PartitionReport) -> list[Cell]:
+    found = partition.disorder
+    return [
+        _text(partition.name),
+        Cell(texts.duration(found.largest_ms) if found.count else "-", found.largest_ms),
+        Cell(texts.number(found.offset) if found.count else "-", found.offset),
+        _number(found.count),
+        _number(found.examined),
+        _number(found.future),
+    ]

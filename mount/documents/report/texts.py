@@ -5,6 +5,10 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
+from kafkafs.storage import printable
+
+# Characters of a name or message; a page with many longer ones would be too large.
+_MOST_CHARACTERS: Final = 500
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _UNITS: Final = ("kB", "MB", "GB", "TB", "PB", "EB")
 _DURATIONS: Final = (
@@ -15,6 +19,12 @@ _DURATIONS: Final = (
     (1000, "s"),
     (1, "ms"),
 )
+
+
+def shown(text: str) -> str:
+    """Returns a name or message without control characters, cut if it is very long."""
+    found = printable(text[: _MOST_CHARACTERS + 1])
+    return found if len(found) <= _MOST_CHARACTERS else f"{found[:_MOST_CHARACTERS]}…"
 
 
 def size(count: int) -> str:

@@ -13,7 +13,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from ...errors import CorruptError, printable
+from ...errors import CorruptError
+from ...wording import printable
 from ..primitives import is_uuid_text
 from .names import TopicPartition
 from .properties import format_properties, parse_properties

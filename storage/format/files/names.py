@@ -134,6 +134,16 @@ def deleted_partition_dir(topic: str, partition: int, uuid: str) -> str:
     return topic[: _MAX_NAME - len(ending)] + ending
 
 
+def may_be_of_topic(name: str, topic: str) -> bool:
+    """Returns whether a partition's directory `name` in a state other than NORMAL is one of
+    `topic`, or has the beginning of a long topic's name that is also its beginning."""
+    stateful = _STATEFUL_DIR.fullmatch(name)
+    parsed = stateful and _parse_topic_partition(stateful[1])
+    if not parsed:
+        return False
+    return parsed[0] == topic or (len(name) == _MAX_NAME and topic.startswith(parsed[0]))
+
+
 def parse_segment_file(name: str) -> SegmentFileName | None:
     """Parses a file name in a partition directory; returns None if it contains no offset."""
     found = _SUFFIXES.get(name[_OFFSET_DIGITS:])

@@ -1,12 +1,14 @@
 """Reads offset commits, the records of `__consumer_offsets` with keys of type 0 or 1, into a table
-with a row for each group, topic and partition.
+with a row for each group, topic and partition, and one for each group.
 
-The table and that of the groups are found through hash tables of `slots`, whose number is a power
-of two. A slot is 0 if it is empty, else the row plus 1 in its low 32 bits, and above them the high
-bits of the hash. Both tables begin with the same columns: 0 start and 1 size of the key in
-``arena``, 2 its hash. A key is the record's without its type, up to the partition; that of a group
-is its name. The further columns of the table are those below; the only one of the groups is the
-offset of the last record with a value.
+The rows are found through a hash table of `slots`, whose number is a power of two. A slot is 0 if
+it is empty, else the row plus 1 in its low 32 bits, and above them the high bits of the hash. A row
+begins with 0 start and 1 size of its key in ``arena``, and 2 the hash of the key; the other columns
+are those below. A key is the record's without its type, up to the partition; that of a group is the
+beginning of it, up to the group's name. So no two keys are equal.
+
+``state`` has the numbers of rows of the table and of bytes of the arena in use, and the two halves
+of the key of the hash.
 
 Bounds: the caller leaves space for every row of a call in all arrays, which is checked on entry.
 Spans are checked against ``data`` before a byte of them is read.
@@ -21,7 +23,8 @@ from ._protocol import int16, read_length, unsigned_varint
 from ._siphash import siphash_128
 from ._text import utf8_length
 
-# Columns of the table.
+# Columns of the table. GROUP is the row of the group; -1 in the row of a group, which uses none of
+# the following columns.
 GROUP = 3
 OFFSET = 4
 LEADER_EPOCH = 5
@@ -33,10 +36,15 @@ TOPIC_ID_HIGH = 10
 TOPIC_ID_LOW = 11
 # The offset of the record that committed; -1 if nothing is committed.
 RECORD = 12
-COLUMNS = 13
-# Columns of the groups.
-LAST_RECORD = 3
-GROUP_COLUMNS = 4
+# The offset of the last record whose transaction is open; -1 if there is none.
+OPEN_RECORD = 13
+# How many bytes there are for the metadata in the arena.
+METADATA_SPACE = 14
+COLUMNS = 15
+# The outcomes of transactions. Records without one count as COMMITTED.
+ABORTED = 0
+COMMITTED = 1
+OPEN = 2
 # Kinds of rows: of another type, and malformed. Both are left to the caller.
 OTHER = 1
 MALFORMED = 2
@@ -70,13 +78,12 @@ def _hash(
     data: cython.const[cython.uchar][::1],
     at: cython.Py_ssize_t,
     size: cython.Py_ssize_t,
-    key_low: cython.ulonglong,
-    key_high: cython.ulonglong,
+    state: cython.longlong[::1],
 ) -> cython.longlong:
     """Returns 63 bits of the SipHash of bytes."""
     low: cython.ulonglong
     _high: cython.ulonglong
-    low, _high = siphash_128(data, at, size, key_low, key_high)
+    low, _high = siphash_128(data, at, size, state[2], state[3])
     return cython.cast(cython.longlong, low >> 1)
 
 
@@ -244,24 +251,52 @@ def _put_value(
     table: cython.longlong[:, ::1],
     row: cython.Py_ssize_t,
     value: cython.longlong[::1],
-    record: cython.longlong,
     data: cython.const[cython.uchar][::1],
     arena: cython.uchar[::1],
-    used: cython.Py_ssize_t,
-) -> cython.Py_ssize_t:
+    state: cython.longlong[::1],
+) -> cython.void:
     """Puts a value into a row of the table, and its metadata into the place of the former metadata
-    if that is large enough, else after the ``used`` bytes. Returns how many are used then."""
+    if there is enough space, else after all bytes of the arena in use."""
     i: cython.int
     start: cython.Py_ssize_t = table[row, 6]
-    if value[7] > table[row, 7]:
-        start = used
-        used += value[7]
+    if value[7] > table[row, 14]:
+        start = state[1]
+        state[1] += value[7]
+        table[row, 14] = value[7]
     copy(arena, start, data, value[6], value[7])
     for i in range(4, 12):
         table[row, i] = value[i]
     table[row, 6] = start
-    table[row, 12] = record
-    return used
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def _add_row(
+    slots: cython.longlong[::1],
+    slot: cython.Py_ssize_t,
+    table: cython.longlong[:, ::1],
+    start: cython.Py_ssize_t,
+    size: cython.Py_ssize_t,
+    hash_: cython.longlong,
+    state: cython.longlong[::1],
+) -> cython.Py_ssize_t:
+    """Adds a row for the key ``arena[start : start + size]``, which belongs in ``slot``. Returns
+    the row."""
+    row: cython.Py_ssize_t = state[0]
+    state[0] += 1
+    slots[slot] = ((hash_ >> 32) << 32) | state[0]
+    table[row, 0] = start
+    table[row, 1] = size
+    table[row, 2] = hash_
+    table[row, 3] = -1
+    table[row, 6] = 0
+    table[row, 7] = 0
+    table[row, 12] = -1
+    table[row, 13] = -1
+    table[row, 14] = 0
+    return row
 
 
 @cython.cfunc
@@ -273,39 +308,24 @@ def _add_key(
     size: cython.Py_ssize_t,
     hash_: cython.longlong,
     slot: cython.Py_ssize_t,
-    key_low: cython.ulonglong,
-    key_high: cython.ulonglong,
     slots: cython.longlong[::1],
     table: cython.longlong[:, ::1],
     arena: cython.uchar[::1],
-    group_slots: cython.longlong[::1],
-    groups: cython.longlong[:, ::1],
-    used: cython.longlong[::1],
+    state: cython.longlong[::1],
 ) -> cython.Py_ssize_t:
     """Adds the key ``data[at : at + size]``, which belongs in ``slot``, and its group if that is
     new. Returns the row."""
-    row: cython.Py_ssize_t = used[0]
-    start: cython.Py_ssize_t = used[1]
-    used[0] += 1
-    used[1] += size
+    start: cython.Py_ssize_t = state[1]
+    row: cython.Py_ssize_t = _add_row(slots, slot, table, start, size, hash_, state)
     copy(arena, start, data, at, size)
-    slots[slot] = ((hash_ >> 32) << 32) | used[0]
-    table[row, 0] = start
-    table[row, 1] = size
-    table[row, 2] = hash_
-    table[row, 6] = 0
-    table[row, 7] = 0
-    table[row, 12] = -1
-    size = int16(data, at)  # of the group's name
-    hash_ = _hash(data, at + 2, size, key_low, key_high)
-    slot = _slot(group_slots, groups, arena, data, at + 2, size, hash_)
-    if group_slots[slot] == 0:
-        groups[used[2], 0] = start + 2
-        groups[used[2], 1] = size
-        groups[used[2], 2] = hash_
-        used[2] += 1
-        group_slots[slot] = ((hash_ >> 32) << 32) | used[2]
-    table[row, 3] = _row_in(group_slots[slot])
+    state[1] += size
+    size = 2 + int16(data, at)
+    hash_ = _hash(data, at, size, state)
+    slot = _slot(slots, table, arena, data, at, size, hash_)
+    if slots[slot] != 0:
+        table[row, 3] = _row_in(slots[slot])
+    else:
+        table[row, 3] = _add_row(slots, slot, table, start, size, hash_, state)
     return row
 
 
@@ -317,15 +337,11 @@ def _replay_row(
     spans: cython.const[cython.int][:, ::1],
     row: cython.Py_ssize_t,
     offset: cython.longlong,
-    counts: cython.bint,
-    key_low: cython.ulonglong,
-    key_high: cython.ulonglong,
+    outcome: cython.int,
     slots: cython.longlong[::1],
     table: cython.longlong[:, ::1],
     arena: cython.uchar[::1],
-    group_slots: cython.longlong[::1],
-    groups: cython.longlong[:, ::1],
-    used: cython.longlong[::1],
+    state: cython.longlong[::1],
     value: cython.longlong[::1],
 ) -> cython.uchar:
     """Replays a record. Returns 0, or OTHER or MALFORMED."""
@@ -345,7 +361,7 @@ def _replay_row(
     end = _after_key(data, start, end)
     if end < 0:
         return 2
-    hash_ = _hash(data, start, end - start, key_low, key_high)
+    hash_ = _hash(data, start, end - start, state)
     slot = _slot(slots, table, arena, data, start, end - start, hash_)
     if slots[slot] != 0:
         number = _row_in(slots[slot])
@@ -354,19 +370,21 @@ def _replay_row(
     if spans[row, 3] < 0:
         if number >= 0:
             table[number, 12] = -1
+            table[number, 13] = -1
         return 0
     if at < 0 or spans[row, 3] > data.shape[0] - at:
         return 2
     if not _read_value(data, at, at + spans[row, 3], 4 if kind == 1 else 0, value):
         return 2
+    if outcome == 0:
+        return 0
     if number < 0:
-        number = _add_key(
-            data, start, end - start, hash_, slot, key_low, key_high,
-            slots, table, arena, group_slots, groups, used,
-        )  # fmt: skip
-    groups[table[number, 3], 3] = offset
-    if counts:
-        used[1] = _put_value(table, number, value, offset, data, arena, used[1])
+        number = _add_key(data, start, end - start, hash_, slot, slots, table, arena, state)
+    if outcome == 2:
+        table[number, 13] = offset
+    else:
+        table[number, 12] = offset
+        _put_value(table, number, value, data, arena, state)
     return 0
 
 
@@ -374,25 +392,19 @@ def replay(
     data: cython.const[cython.uchar][::1],
     spans: cython.const[cython.int][:, ::1],
     offsets: cython.const[cython.longlong][::1],
-    counts: cython.const[cython.uchar][::1],
-    key_low: cython.ulonglong,
-    key_high: cython.ulonglong,
+    outcomes: cython.const[cython.uchar][::1],
     slots: cython.longlong[::1],
     table: cython.longlong[:, ::1],
     arena: cython.uchar[::1],
-    group_slots: cython.longlong[::1],
-    groups: cython.longlong[:, ::1],
-    used: cython.longlong[::1],
+    state: cython.longlong[::1],
     value: cython.longlong[::1],
     left: cython.uchar[::1],
 ) -> int:
     """Replays records in the order of their offsets.
 
-    A value replaces what the key had, a null value removes it. Rows whose ``counts`` is 0 commit
-    nothing, because their transaction is open or was aborted; but their groups exist. ``used``:
-    the rows of ``table``, the bytes of ``arena`` and the rows of ``groups`` in use, which are
-    updated. ``value``: COLUMNS words of working space. ``left``: receives OTHER or MALFORMED for
-    each row that is left to the caller, else 0. Returns the number of these rows.
+    A value replaces what the key had, a null value removes it. ``outcomes``: that of each record's
+    transaction. ``value``: COLUMNS words of working space. ``left``: receives OTHER or MALFORMED
+    for each row that is left to the caller, else 0. Returns the number of these rows.
     """
     rows: cython.Py_ssize_t = spans.shape[0]
     row: cython.Py_ssize_t
@@ -404,31 +416,25 @@ def replay(
         needed += max(spans[row, 1], 0) + max(spans[row, 3], 0)
     if (
         offsets.shape[0] < rows
-        or counts.shape[0] < rows
+        or outcomes.shape[0] < rows
         or left.shape[0] < rows
-        or used.shape[0] < 3
-        or used[0] < 0
-        or used[1] < 0
-        or used[2] < 0
-        or value.shape[0] < 13
-        or table.shape[1] != 13
-        or groups.shape[1] != 4
-        or table.shape[0] - used[0] < rows
-        or arena.shape[0] - used[1] < needed
-        or groups.shape[0] - used[2] < rows
-        or slots.shape[0] <= used[0] + rows
-        or group_slots.shape[0] <= used[2] + rows
+        or state.shape[0] < 4
+        or state[0] < 0
+        or state[1] < 0
+        or value.shape[0] < 15
+        or table.shape[1] != 15
+        or table.shape[0] - state[0] < 2 * rows
+        or arena.shape[0] - state[1] < needed
+        or slots.shape[0] <= state[0] + 2 * rows
         or slots.shape[0] & (slots.shape[0] - 1)
-        or group_slots.shape[0] & (group_slots.shape[0] - 1)
         or table.shape[0] > 2147483647
-        or groups.shape[0] > 2147483647
     ):
         raise ValueError("there is no space for all rows")
     with cython.nogil:
         for row in range(rows):
             left[row] = _replay_row(
-                data, spans, row, offsets[row], counts[row] != 0, key_low, key_high,
-                slots, table, arena, group_slots, groups, used, value,
+                data, spans, row, offsets[row], outcomes[row],
+                slots, table, arena, state, value,
             )  # fmt: skip
             count += left[row] != 0
     return count

@@ -77,17 +77,22 @@ def share_coordinator_records() -> CoordinatorRecords:
 
 
 def open_members(schemas: Mapping[str, Schema], message: Message) -> None:
-    """Decodes the subscriptions and assignments of a classic consumer group's members in place,
-    where they are valid. `message` is a GroupMetadataValue, `schemas` are those of the consumer
-    protocol by name."""
-    if message.get("protocolType") != "consumer":
-        return
-    for member in message["members"]:
-        for field, name in _MEMBERS_OWN.items():
-            with suppress(CorruptError):  # leaves the bytes as they are
-                data, schema = member[field], schemas[name]
-                version = min(Fields(data).int16(), schema.versions[1])
-                member[field] = schema.read(data[_TYPE_BYTES:], version)
+    """Decodes in place what the members of a classic consumer group have in the consumer protocol.
+    `message`: a GroupMetadataValue; `schemas`: those of that protocol by name."""
+    if message.get("protocolType") == "consumer":
+        message["members"] = [opened_member(schemas, each) for each in message["members"]]
+
+
+def opened_member(schemas: Mapping[str, Schema], member: Message) -> Message:
+    """Returns a member of a classic consumer group with its subscription and its assignment
+    decoded, if these are valid. `schemas`: those of the consumer protocol by name."""
+    opened = dict(member)
+    for field, name in _MEMBERS_OWN.items():
+        with suppress(CorruptError):  # leaves the bytes as they are
+            data, schema = member[field], schemas[name]
+            version = min(Fields(data).int16(), schema.versions[1])
+            opened[field] = schema.read(data[_TYPE_BYTES:], version)
+    return opened
 
 
 _MEMBERS_OWN: Final = {

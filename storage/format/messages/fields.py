@@ -7,9 +7,9 @@ tag, size and bytes of each.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from struct import Struct
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from ...errors import CorruptError
 from ..primitives import UUID_BYTES, uuid_text
@@ -29,17 +29,29 @@ class Fields:
     truncated."""
 
     def __init__(self, data: bytes | memoryview) -> None:
-        self._data = memoryview(data)
+        self._data = bytes(data)
         self._position = 0
 
     def rest(self) -> memoryview:
         """Returns the bytes not read yet."""
-        return self._data[self._position :]
+        return memoryview(self._data)[self._position :]
+
+    def numbers(self, form: Struct) -> tuple[Any, ...] | None:
+        """Reads several numbers at once. Returns None, and reads nothing, if the data end before
+        the last one does."""
+        start, end = self._position, self._position + form.size
+        if end > len(self._data):
+            return None
+        self._position = end
+        return form.unpack_from(self._data, start)
 
     def unsigned_varint(self) -> int:
         value = 0
         for shift in range(0, 35, 7):
-            byte = self._take(1, "a varint")[0]
+            if self._position >= len(self._data):
+                raise self._too_short("a varint", self._position)
+            byte = self._data[self._position]
+            self._position += 1
             value |= (byte & 0x7F) << shift
             if byte < 0x80:
                 return value
@@ -72,9 +84,14 @@ class Fields:
             raise CorruptError(f"an array of {length} extends past its record", position=start)
         return None if length < 0 else [element() for _ in range(length)]
 
-    def tags(self) -> Iterator[tuple[int, Fields]]:
-        """Yields the tagged fields at the end of a structure: the tag and content of each."""
-        for _ in range(self.unsigned_varint()):
+    def tags(self) -> Iterable[tuple[int, Fields]]:
+        """Returns the tagged fields at the end of a structure: the tag and content of each, which
+        must be read in order."""
+        count = self.unsigned_varint()
+        return self._tags(count) if count else ()
+
+    def _tags(self, count: int) -> Iterator[tuple[int, Fields]]:
+        for _ in range(count):
             tag = self.unsigned_varint()
             yield tag, Fields(self._take(self.unsigned_varint(), "a tagged field"))
 
@@ -110,16 +127,19 @@ class Fields:
     def _take(self, size: int, what: str) -> bytes:
         start, self._position = self._position, self._position + size
         if self._position > len(self._data):
-            raise CorruptError(f"{what} extends past the end of its record", position=start)
-        return bytes(self._data[start : self._position])
+            raise self._too_short(what, start)
+        return self._data[start : self._position]
+
+    def _too_short(self, what: str, start: int) -> CorruptError:
+        return CorruptError(f"{what} extends past the end of its record", position=start)
 
 
 class ClassicFields(Fields):
     """The classic encoding: the length of a string is an int16, of bytes and arrays an int32, -1 is
     null, and there are no tagged fields."""
 
-    def tags(self) -> Iterator[tuple[int, Fields]]:
-        return iter(())
+    def tags(self) -> Iterable[tuple[int, Fields]]:
+        return ()
 
     def _array_length(self) -> int:
         return self.int32()

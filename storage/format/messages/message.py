@@ -19,16 +19,20 @@ import base64
 import json
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal
-from itertools import pairwise
+from functools import partial
+from itertools import groupby, pairwise
 from math import isfinite
+from struct import Struct
 from typing import Any, Final
 
 from ...errors import CorruptError
 from .fields import ClassicFields, Fields
 
 Message = dict[str, Any]
+_Reader = Callable[[Fields], Any]
+_RunReader = Callable[[Fields, Message], None]
 
 _ALWAYS: Final = (0, (1 << 15) - 1)
 #: In place of the tag of a field that has none.
@@ -66,15 +70,26 @@ class Schema:
     versions: tuple[int, int]
     flexible_from: int
     parts: tuple[SchemaField, ...]
+    # Functions that read a version, made when the first such message is read.
+    _readers: dict[int, _Reader] = field(default_factory=dict, repr=False, compare=False)
 
     def read(self, data: bytes | memoryview, version: int) -> Message:
         """Reads the message in `data` as Kafka's JSON converters do: without the fields that the
         version lacks and the tagged fields with their default value. Raises CorruptError if it is
         malformed or of an unknown version."""
+        return self.read_first(data, version)[0]
+
+    def read_first(self, data: bytes | memoryview, version: int) -> tuple[Message, int]:
+        """Reads the message at the start of `data`; also returns how many bytes follow it. Raises
+        as `read` does."""
         if not self.versions[0] <= version <= self.versions[1]:
             raise CorruptError(f"unknown version {version} of {self.name}")
         form = Fields if version >= self.flexible_from else ClassicFields
-        return _struct(form(data), self.parts, version)
+        read = self._readers.get(version)
+        if read is None:
+            read = self._readers[version] = _struct_reader(self.parts, version)
+        fields = form(data)
+        return read(fields), len(fields.rest())
 
 
 def parse_schemas(text: str) -> list[Schema]:
@@ -100,39 +115,115 @@ def to_json(message: Any) -> str:
 # Reading
 
 
-def _struct(fields: Fields, parts: tuple[SchemaField, ...], version: int) -> Message:
+def _struct_reader(parts: tuple[SchemaField, ...], version: int) -> _Reader:
+    """Returns a function that reads a structure of a version."""
     there = [part for part in parts if part.is_in(version)]
-    plain = {part.name: _value(fields, part, version) for part in there if part.tag == NO_TAG}
-    by_tag = {part.tag: part for part in there if part.tag != NO_TAG}
-    for tag, inside in fields.tags():
-        if (part := by_tag.get(tag)) is not None:
-            value = _value(inside, part, version)
-            if value != part.default:
-                plain[part.name] = value
-    return {part.name: plain[part.name] for part in there if part.name in plain}
+    runs = list(_runs([part for part in there if part.tag == NO_TAG], version))
+    by_tag = {part.tag: (part, _reader(part, version)) for part in there if part.tag != NO_TAG}
+
+    def read(fields: Fields) -> Message:
+        found: Message = {}
+        for read_run in runs:
+            read_run(fields, found)
+        in_order = True
+        for tag, inside in fields.tags():
+            if tag in by_tag:
+                part, read_value = by_tag[tag]
+                value = read_value(inside)
+                if value != part.default:
+                    found[part.name] = value
+                    in_order = False
+        if in_order:
+            return found
+        return {part.name: found[part.name] for part in there if part.name in found}
+
+    return read
 
 
-def _value(fields: Fields, part: SchemaField, version: int) -> Any:
-    found: Any
+def _runs(parts: list[SchemaField], version: int) -> Iterator[_RunReader]:
+    """Yields functions that read fields into a message: one for each run of numbers, which are read
+    at once, and for each other field."""
+    for is_run, group in groupby(parts, lambda part: part.kind in _FORMS and not part.is_array):
+        run = list(group)
+        if is_run and len(run) > 1:
+            yield _run_reader(run, version)
+        else:
+            yield from (_field_reader(part, version) for part in run)
+
+
+def _field_reader(part: SchemaField, version: int) -> _RunReader:
+    name, read_value = part.name, _reader(part, version)
+
+    def read(fields: Fields, found: Message) -> None:
+        found[name] = read_value(fields)
+
+    return read
+
+
+def _run_reader(run: list[SchemaField], version: int) -> _RunReader:
+    names = [part.name for part in run]
+    form = Struct(">" + "".join(_FORMS[part.kind] for part in run))
+    one_by_one = [_field_reader(part, version) for part in run]
+
+    def read(fields: Fields, found: Message) -> None:
+        numbers = fields.numbers(form)
+        if numbers is not None:
+            found.update(zip(names, numbers, strict=True))
+            return
+        for read_one in one_by_one:  # one of them raises the error
+            read_one(fields, found)
+
+    return read
+
+
+def _reader(part: SchemaField, version: int) -> _Reader:
+    """Returns a function that reads the value of a field."""
+    read = _READERS.get(part.kind) or _struct_reader(part.parts, version)
     if part.is_array:
-        found = fields.nullable_array(lambda: _element(fields, part, version))
-    elif part.kind == "struct" and part.is_nullable:
+        return _array_reader(part, read)
+    if part.kind == "struct":
+        return _nullable_struct_reader(part, read) if part.is_nullable else read
+    if part.is_nullable or part.kind in _FORMS:
+        return read
+    return _not_null(part.name, read)
+
+
+def _not_null(name: str, read: _Reader) -> _Reader:
+    def checked(fields: Fields) -> Any:
+        found = read(fields)
+        if found is None:
+            raise CorruptError(f"{name} is null")
+        return found
+
+    return checked
+
+
+def _array_reader(part: SchemaField, element: _Reader) -> _Reader:
+    def read(fields: Fields) -> Any:
+        return fields.nullable_array(partial(element, fields))
+
+    return read if part.is_nullable else _not_null(part.name, read)
+
+
+def _nullable_struct_reader(part: SchemaField, struct: _Reader) -> _Reader:
+    def read(fields: Fields) -> Any:
         # Tagged structs encode null differently (MessageDataGenerator).
         is_null = fields.int8() < 0 if part.tag == NO_TAG else fields.unsigned_varint() == 0
-        found = None if is_null else _struct(fields, part.parts, version)
-    else:
-        found = _element(fields, part, version)
-    if found is None and not part.is_nullable:
-        raise CorruptError(f"{part.name} is null")
-    return found
+        return None if is_null else struct(fields)
+
+    return read
 
 
-def _element(fields: Fields, part: SchemaField, version: int) -> Any:
-    if part.kind == "struct":
-        return _struct(fields, part.parts, version)
-    return _READERS[part.kind](fields)
-
-
+#: The numbers of which several can be read at once, by kind.
+_FORMS: Final = {
+    "boolean": "?",
+    "int8": "b",
+    "int16": "h",
+    "uint16": "H",
+    "int32": "i",
+    "int64": "q",
+    "float64": "d",
+}
 _READERS: Final[dict[str, Callable[[Fields], Any]]] = {
     "boolean": lambda fields: fields.int8() != 0,
     "int8": Fields.int8,

@@ -113,10 +113,14 @@ def _by_schema(value: bytes) -> MetadataRecord:
     if schema is None:
         return MetadataRecord(number, None, f"unknown metadata record type {number}")
     newest = schema.versions[1]
-    unknown = ""
+    message, left = schema.read_first(fields.rest(), min(version, newest))
     if version > newest:
-        unknown = f"version {version} of {schema.name}, read as version {newest}, the last known"
-    return MetadataRecord(number, schema.read(fields.rest(), min(version, newest)), unknown)
+        what = f"version {version} of {schema.name}, read as version {newest}, the last known"
+        return MetadataRecord(number, message, what)
+    if left:
+        what = f"{left} bytes after the end of a {schema.name}"
+        raise CorruptError(what, position=len(value) - left)
+    return MetadataRecord(number, message)
 
 
 # -- readers of frequent records -------------------------------------------------------------------

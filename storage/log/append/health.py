@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ...errors import LogDirOffline, StorageError, printable
+from ...errors import LogDirOffline, StorageError
 from ...io.durable import SyncFailed
+from ...wording import printable
 
 
 class Health:

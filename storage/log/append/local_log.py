@@ -288,7 +288,7 @@ class LocalLog:
         self.active.truncate_to(offset, now)
         self._end_at(offset)
 
-    def start_anew(self, offset: int) -> None:
+    def truncate_fully_and_start_at(self, offset: int) -> None:
         """Deletes all segments and starts a new one at `offset`
         (LocalLog.truncateFullyAndStartAt). After an OSError it may be partly done."""
         now = self.clock.now_ms()

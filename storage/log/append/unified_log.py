@@ -303,17 +303,17 @@ class UnifiedLog:
             self.epochs.cut_at_end(self.end_offset)
             return False
         if offset < self.local.first_base_offset:
-            self.start_anew(offset)
+            self.truncate_fully_and_start_at(offset)
         else:
             self._truncate(offset)
         return True
 
-    def start_anew(self, offset: int) -> None:
+    def truncate_fully_and_start_at(self, offset: int) -> None:
         """Deletes everything and restarts at `offset` (UnifiedLog.truncateFullyAndStartAt). Raises
         LogDirOffline if it fails."""
         self._forget_deletions("the log was truncated meanwhile")
         try:
-            self.local.start_anew(offset)
+            self.local.truncate_fully_and_start_at(offset)
             self.epochs.clear()
             self.local.snapshots.remove_all()
             self.start_offset = offset

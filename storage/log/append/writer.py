@@ -208,7 +208,6 @@ class LogWriter:
         A writable buffer is modified. Raises Refused if a batch is not allowed, and OSError or
         LogDirOffline if writing fails.
         """
-
         admitted = validate_batches(batches, self._rules(), origin, self.clock.now_ms())
         return self._submit(AppendRequest(admitted, origin), durable)
 
@@ -441,7 +440,7 @@ class LogWriter:
     def truncate_fully_and_start_at(self, offset: int) -> None:
         """Deletes everything and restarts at `offset`."""
         with self._changing():
-            self._log.start_anew(offset)
+            self._log.truncate_fully_and_start_at(offset)
 
     def expire_producers(self, now_ms: int | None = None) -> int:
         """Forgets producers inactive for producer.id.expiration.ms; returns their number."""

@@ -217,7 +217,9 @@ class Comparison:
         codes = np.full(len(offsets), _one_sided_code(side, Absence.MISSING))
         cleaned = offsets < self._copies[other].cleaned_end
         codes[cleaned] = _one_sided_code(side, Absence.COMPACTED)
-        for lost in self._readers[other].lost:
+        for lost in reversed(self._readers[other].lost):  # by offset, so few matter
+            if 0 <= lost.next_offset <= offsets[0]:
+                break
             end = lost.next_offset if lost.next_offset >= 0 else self.end
             is_lost = (offsets >= lost.first_offset) & (offsets < end)
             codes[is_lost] = _one_sided_code(side, Absence.DAMAGED)

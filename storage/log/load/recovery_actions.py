@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ...errors import printable
 from ...io.durable import TEMPORARY_SUFFIX, WritableDirFd
+from ...wording import printable
 
 _CHUNK_BYTES = 1 << 20
 

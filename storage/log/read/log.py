@@ -10,14 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache, partial
-from typing import NamedTuple
+from math import inf
+from time import monotonic
+from typing import Final, NamedTuple
 
 from ...concurrency.fair_lock import FairLock
 from ...errors import CorruptError, SegmentGone, UnknownPartition
 from ...format.files.names import FileState
 from ...format.layout import MAX_OFFSET
 from ...io.disk import DirFd, OpenDirFd
-from ...io.preallocated import is_preallocated
+from ...io.preallocated import has_writer, is_zero
 from ...io.retry import retry_if_gone
 from ...io.small_file import Stamp, stamp
 from ...segment.extent import Fault
@@ -31,6 +33,8 @@ from .view import View
 # How often a directory is listed while its names keep changing.
 _LISTINGS = 8
 _DAMAGE_KEPT = 1000
+#: How often to check whether the process that preallocated space still runs.
+WRITER_SECONDS: Final = 1.0
 
 
 class _Listing(NamedTuple):
@@ -71,6 +75,8 @@ class Log:
         self._tail: Tail | None = None
         self._walked: tuple[object, ...] = ()  # the active segment's state when _tail was made
         self._cuts = 0
+        self._has_known_writer = False
+        self._writer_checked_at = -inf
         self._end = None if at_ms is None else LogEnd(at_ms)
         self._view: View | None = None
         # The listing, log start, and active segment's size and mtime that _view shows; None if
@@ -210,12 +216,22 @@ class Log:
             return None
         file = files.log()
         start, end = fault.error.position, file.size()
-        is_room = fault.reaches(end) and files.remember(
-            "preallocated",
-            (start, end, active.mtime_ns),
-            lambda: is_preallocated(self.directory, file, start, end),
+        is_room = (
+            fault.reaches(end)
+            and self._has_writer()
+            and files.remember(
+                "zeros", (start, end, active.mtime_ns), lambda: is_zero(file, start, end)
+            )
         )
         return None if is_room else fault
+
+    def _has_writer(self) -> bool:
+        """Returns `has_writer`, asked again after a while: a killed broker changes no file."""
+        now = monotonic()
+        if now - self._writer_checked_at >= WRITER_SECONDS:
+            self._has_known_writer = has_writer(self.directory)
+            self._writer_checked_at = now
+        return self._has_known_writer
 
     def _ended_view(self, start: int, ended: Segments, snapshots: Sequence[int]) -> View:
         """Returns the view of the segments up to the end at an earlier time."""
@@ -228,7 +244,10 @@ class Log:
         if view is not None and view.segments is ended and view.start_offset == start:
             return view
         usable = [offset for offset in snapshots if offset <= end]
-        stable = cache(partial(self._stable_offset, usable, ended, start, end))
+        # Not a method: the view would refer to this log, which refers to the view.
+        hold = partial(_hold, self.directory, self._context)
+        limit = self._context.limits.max_batch_bytes
+        stable = cache(partial(_stable_offset, hold, usable, ended, start, end, limit))
         return replace(
             self._empty_view(start),
             segments=ended,
@@ -236,14 +255,6 @@ class Log:
             stable_offset=stable,
             ended_at_ms=at_end.at_ms,
         )
-
-    def _stable_offset(
-        self, snapshots: Sequence[int], segments: Segments, start: int, end: int
-    ) -> int:
-        """Returns the last stable offset of segments that end before ``end``."""
-        limit = self._context.limits.max_batch_bytes
-        tail = walk_from_start(self._held, snapshots, segments, limit)
-        return max(min([end, *tail.open_transactions.values()]), start)
 
     def _empty_view(self, start: int) -> View:
         return View(
@@ -288,9 +299,7 @@ class Log:
         return listed, logs, snapshots
 
     def _held(self) -> OpenDirFd:
-        held = self._context.files.get(self.directory, self.directory.hold)
-        assert isinstance(held, OpenDirFd)
-        return held
+        return _hold(self.directory, self._context)
 
     def _files(self, log: LogFile, known: dict[int, SegmentFiles]) -> SegmentFiles:
         files = known.get(log.base_offset)
@@ -306,3 +315,23 @@ class Log:
         limit = self._context.limits.max_batch_bytes
         tail = advance(Tail(log.base_offset), (segment,), limit)
         return min(tail.next_offset, MAX_OFFSET)
+
+
+def _hold(directory: DirFd, context: ReadContext) -> OpenDirFd:
+    """Returns the directory, opened once for all readers."""
+    held = context.files.get(directory, directory.hold)
+    assert isinstance(held, OpenDirFd)
+    return held
+
+
+def _stable_offset(
+    hold: Callable[[], OpenDirFd],
+    snapshots: Sequence[int],
+    segments: Segments,
+    start: int,
+    end: int,
+    max_batch_bytes: int,
+) -> int:
+    """Returns the last stable offset of segments that end before ``end``."""
+    tail = walk_from_start(hold, snapshots, segments, max_batch_bytes)
+    return max(min([end, *tail.open_transactions.values()]), start)

@@ -1,4 +1,5 @@
-"""Every `.log` that a partition's directory still holds: the segments of the log, and leftovers.
+"""Every `.log` that the directories of a partition still hold: the segments of the log, and
+leftovers.
 
 Leftovers are segments that retention or a truncation deleted, or that compaction replaced
 (`.deleted`), until they are removed; and the output of unfinished cleanings (`.cleaned`, `.swap`).
@@ -8,12 +9,15 @@ The files overlap: compaction leaves both the old segments and the new ones.
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
 
+from ...errors import SegmentGone
 from ...format.files.names import FileKind, FileState
 from ...format.layout import MAX_OFFSET
 from ...format.records.batch import BatchHeader
@@ -23,7 +27,6 @@ from ...io.retry import retry_if_gone
 from ...segment.segment import FilePool, HeldFile, Segment, SegmentFiles
 from .as_of import first_later
 from .log import Log
-from .markers import Marker
 from .segments import Segments
 from .transactions import Isolation, read_markers
 from .view import View
@@ -76,11 +79,18 @@ class PartitionOnDisk:
     shows an earlier time. Of a leftover, those from its own first later record on do not count.
     """
 
-    def __init__(self, log: Log, replicas: Sequence[DirFd] = (), at_ms: int | None = None) -> None:
-        """`replicas`: the directories of replicas that are not served. `at_ms`: the time that `log`
-        shows, in ms since 1970, None for now. Raises UnknownPartition if the log's directory no
-        longer exists."""
-        self.view, files, self._held = retry_if_gone(lambda: _held_files(log, replicas))
+    def __init__(
+        self,
+        log: Log,
+        replicas: Sequence[DirFd] = (),
+        at_ms: int | None = None,
+        *,
+        deleted: Sequence[DirFd] = (),
+    ) -> None:
+        """`replicas`: the directories of replicas that are not served; `deleted`: those of which a
+        broker may be removing the files. `at_ms`: the time that `log` shows, in ms since 1970, None
+        for now. Raises UnknownPartition if the log's directory no longer exists."""
+        self.view, files, self._held = retry_if_gone(lambda: _held_files(log, replicas, deleted))
         is_ended = self.view.ended_at_ms is not None
         self.end_offset = self.view.end_offset if is_ended else MAX_OFFSET
         self._at_ms = at_ms
@@ -112,42 +122,58 @@ class PartitionOnDisk:
     def is_aborted(self, header: BatchHeader) -> bool:
         """Whether the first marker of a transactional batch's producer after it, in any file, is an
         ABORT."""
-        markers = self._markers.get(header.producer_id, ())
-        after = (each for each in markers if each.offset >= header.base_offset)
-        first = min(after, key=lambda marker: marker.offset, default=None)
-        return first is not None and first.is_abort
+        offsets, aborts = self._markers.get(header.producer_id, ((), ()))
+        at = bisect_left(offsets, header.base_offset)
+        return at < len(offsets) and aborts[at]
 
     @cached_property
-    def _markers(self) -> dict[int, set[Marker]]:
-        """The transaction markers in all files by producer id."""
-        found: defaultdict[int, set[Marker]] = defaultdict(set)
-        for file in self.files:
+    def _markers(self) -> dict[int, tuple[Sequence[int], Sequence[bool]]]:
+        """The transaction markers in all files by producer id: their offsets, ascending, and which
+        are an ABORT. At the same offset, that of the file with the lowest rank counts."""
+        found: defaultdict[int, dict[int, bool]] = defaultdict(dict)
+        for file in sorted(self.files, key=lambda file: file.rank):
             for producer_id, markers in read_markers(file.segment, self.view.context).items():
-                found[producer_id].update(m for m in markers if m.offset < self.end_offset)
-        return found
+                for marker in markers:
+                    if marker.offset < self.end_offset:
+                        found[producer_id].setdefault(marker.offset, marker.is_abort)
+        return {
+            producer_id: (sorted(aborts), [aborts[offset] for offset in sorted(aborts)])
+            for producer_id, aborts in found.items()
+        }
 
 
 def _held_files(
-    log: Log, replicas: Sequence[DirFd]
+    log: Log, replicas: Sequence[DirFd], deleted: Sequence[DirFd]
 ) -> tuple[View, tuple[LogOnDisk, ...], list[HeldFile]]:
-    """Lists the directories and opens the files. Raises SegmentGone if one vanishes meanwhile."""
+    """Lists the directories and opens the files. Raises SegmentGone if one vanishes meanwhile; in
+    `deleted` directories it is left out."""
     view = log.view()
+    pool = view.context.files
     found = [LogOnDisk(segment, True) for segment in view.segments]
     served = {segment.files.identity for segment in view.segments}
-    for directory in (log.directory, *replicas):
-        for file in _leftovers(directory, view.context.files, directory is not log.directory):
-            if file.segment.files.identity not in served:
-                found.append(file)
+    leftovers = list(_leftovers(log.directory, pool))
+    for replica in replicas:
+        leftovers += _leftovers(replica, pool, is_of_replica=True)
+    found += (each for each in leftovers if each.segment.files.identity not in served)
+    held = [file.segment.files.hold() for file in found]
+    for directory in deleted:
+        with suppress(SegmentGone):
+            for file in _leftovers(directory, pool, is_of_replica=True):
+                with suppress(SegmentGone):
+                    held.append(file.segment.files.hold())
+                    found.append(file)
     found.sort(key=lambda file: (file.segment.base_offset, file.rank))
-    return view, tuple(found), [file.segment.files.hold() for file in found]
+    return view, tuple(found), held
 
 
-def _leftovers(directory: DirFd, pool: FilePool, is_of_replica: bool) -> Iterator[LogOnDisk]:
+def _leftovers(
+    directory: DirFd, pool: FilePool, *, is_of_replica: bool = False
+) -> Iterator[LogOnDisk]:
     """Yields what the files of a directory are for a log that does not serve them."""
     names, _ = directory.files(*_SUFFIXES)
     for name, status in names.items():
         parsed = _LOG.fullmatch(name)
-        if status is not None and parsed is not None:
+        if status is not None and parsed is not None and int(parsed[1]) <= MAX_OFFSET:
             files = _LeftoverFiles(directory, name, (status.st_dev, status.st_ino), pool)
             segment = Segment(files, status.st_size, status.st_mtime_ns)
             is_unfinished = parsed[2] == FileState.CLEANED

@@ -14,7 +14,7 @@ from functools import partial
 from typing import cast
 
 from ...clock import time_text
-from ...errors import CorruptError, OffsetNotFound, StorageError, fresh, printable
+from ...errors import CorruptError, OffsetNotFound, StorageError, fresh
 from ...format.layout import CODEC_MASK, CONTROL_MASK, TRANSACTIONAL_MASK
 from ...format.records import batch as b
 from ...format.records.batch import BatchHeader, BatchTable
@@ -28,6 +28,7 @@ from ...format.records.decoder import (
 )
 from ...segment.extent import Fault
 from ...segment.segment import HeldFile, Segment
+from ...wording import printable
 from . import lookup
 from .context import ReadContext
 from .point_lookup import FoundBatch, LookupBuffers, point_lookup, value_in

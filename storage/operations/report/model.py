@@ -141,7 +141,7 @@ class CodecUse:
 
 @dataclass(frozen=True, slots=True)
 class RecordCounts:
-    """What only reading records tells; `null_values` are tombstones if the log is compacted.
+    """What is known only from the records; `null_values` are tombstones if the log is compacted.
     Control records are not counted."""
 
     records: int = 0
@@ -195,6 +195,16 @@ class PartitionReport:
     def records(self) -> int:
         """The number of records or, without reading them, of offsets in the log."""
         return self.counts.records if self.counts else self.end_offset - self.start_offset
+
+    @property
+    def latest_ms(self) -> int | None:
+        """The largest timestamp found; None without one."""
+        found = [
+            each.largest_timestamp
+            for each in self.segments
+            if each.first_timestamp >= 0  # otherwise it may be the file's time
+        ]
+        return max([*found, *self.growth.timestamps[-1:].tolist()], default=None)
 
     def bytes_in(self, state: SegmentState) -> int:
         return sum(each.size for each in self.segments if each.state is state)

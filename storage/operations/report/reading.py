@@ -1,4 +1,4 @@
-"""Reads all records of a partition for what headers do not tell: exact counts and sizes, every step
+"""Reads all records of a partition for what headers do not show: exact counts and sizes, every step
 back in time, and which records compaction would remove."""
 
 from __future__ import annotations
@@ -26,10 +26,11 @@ from ...log_dirs.engine import Engine
 from ..compact import preview_request
 from ..request import ProgressListener
 from .model import CodecUse, Disorder, Growth, RecordCounts, TimeGap
-from .sampling import gaps_of, growth
+from .sampling import growth, unusual
 
-# Points of the growth kept of each run of batches.
+# Points of the growth noted of each run of batches, and kept of a whole log, at most.
 _POINTS: Final = 8
+_MOST_KEPT: Final = 1 << 14
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +97,9 @@ class _Reader:
         self._codecs: defaultdict[str, CodecUse] = defaultdict(CodecUse)
         self._latest = NO_TIMESTAMP
         self._back = Disorder()
+        # Timestamp, offset and size after some batches, and the longest pause before each of them.
         self._points: list[tuple[int, int, int]] = []
-        self._gaps: list[TimeGap] = []
+        self._pauses: list[TimeGap] = []
         #: The position after the last batch taken, from the first segment's start on.
         self.reached = 0
 
@@ -146,33 +148,45 @@ class _Reader:
             *largest,
             back.future + int((times > self._now_ms).sum()),
         )
-        if self._latest >= 0:
-            pause = int(np.diff(latest).argmax())
-            found = TimeGap(int(latest[pause]), int(latest[pause + 1]), int(offsets[pause]))
-            self._gaps.append(found)
         self._latest = int(latest[-1])
         if self._latest >= 0:
-            self._note_growth(columns, latest[1:], segment)
+            self._note_growth(columns, np.minimum(latest, self._now_ms), segment)
 
     def _note_growth(self, columns: Columns, latest: Int64s, segment: int) -> None:
-        count = len(columns.batches)
+        """Notes points of the growth. `latest`: the greatest timestamp before each record, and
+        after the last one."""
+        latest = np.maximum(latest, latest[latest >= 0][0])  # the first may have no timestamp
         if not self._points:
-            first = int(self._view.segments[0].base_offset)
-            self._points.append((max(int(latest[0]), 0), first, 0))
+            first, time = int(self._view.segments[0].base_offset), int(latest[1])
+            self._points.append((time, first, 0))
+            self._pauses.append(TimeGap(time, time, first))
+        begin, count = 0, len(columns.batches)
         for batch in np.unique(np.linspace(0, count - 1, _POINTS).astype(np.int64)).tolist():
-            row = int(columns.first_row[batch + 1]) - 1
+            end = int(columns.first_row[batch + 1])
             position, size = columns.batches.rows[batch, [b.POSITION, b.SIZE]].tolist()
-            end = int(self._before[segment]) + position + size
-            self._points.append((max(int(latest[row]), 0), int(columns.offsets[row]) + 1, end))
+            reached = int(self._before[segment]) + position + size
+            self._points.append((int(latest[end]), int(columns.offsets[end - 1]) + 1, reached))
+            self._pauses.append(_longest_pause(latest[begin : end + 1], columns.offsets[begin:end]))
+            begin = end
+        if len(self._points) > _MOST_KEPT:
+            self._thin()
+
+    def _thin(self) -> None:
+        """Drops every other point."""
+        for at in range(1, len(self._points) - 1, 2):
+            pauses = self._pauses[at : at + 2]
+            self._pauses[at + 1] = max(pauses, key=lambda each: each.length_ms)
+        del self._points[1:-1:2]
+        del self._pauses[1:-1:2]
 
     def result(self, damage: tuple[CorruptError, ...]) -> ReadRecords:
         points = np.array(self._points, dtype=np.int64).reshape(-1, 3)
         whole = growth(points[:, 0], points[:, 1], points[:, 2], self._now_ms)
-        gaps = gaps_of(whole)
+        pauses = np.array([each.length_ms for each in self._pauses], dtype=np.int64)
         return ReadRecords(
             whole,
             dict(sorted(self._codecs.items())),
-            tuple(self._exact(gap) for gap in gaps),
+            tuple(self._pauses[at] for at in unusual(pauses)),
             self._back,
             damage,
             RecordCounts(*self._counts.tolist()),
@@ -184,11 +198,8 @@ class _Reader:
         for size, (records, gone, data) in zip(sizes, self._removable.tolist(), strict=True):
             yield RemovableRecords(records, size * gone // max(data, 1))
 
-    def _exact(self, gap: TimeGap) -> TimeGap:
-        """Returns the longest pause between two records within a gap between two points."""
-        inside = [
-            each
-            for each in self._gaps
-            if gap.from_ms <= each.from_ms and each.until_ms <= gap.until_ms
-        ]
-        return max(inside, key=lambda each: each.length_ms, default=gap)
+
+def _longest_pause(latest: Int64s, offsets: Int64s) -> TimeGap:
+    """Returns the longest pause before one of some records; see `_Reader._note_growth`."""
+    at = int(np.diff(latest).argmax())
+    return TimeGap(int(latest[at]), int(latest[at + 1]), int(offsets[at]))

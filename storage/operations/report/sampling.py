@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -29,6 +30,7 @@ from ...format.records.batch import BatchHeader, BatchTable, Int64s
 from ...log.read.lookup import extent_from, header_at, note_headers
 from ...log.read.view import View
 from ...segment.extent import Fault
+from ...segment.offset_index import OffsetIndex, OffsetPosition
 from ...segment.segment import Segment
 from ...segment.walk import walk_headers
 from .model import CodecUse, Disorder, Growth, TimeGap
@@ -113,14 +115,24 @@ def _places(segment: Segment, count: int) -> Iterator[tuple[int, int]]:
     """Yields positions of `count` batches and the first one, each with the highest base offset that
     the batch can have."""
     index = segment.offset_index()
-    entries = len(index) if index is not None else 0
-    first = index.entry(0).offset if index is not None and entries else None
-    yield 0, first if first is not None else segment.base_offset + (1 << 31)
-    for number in range(min(count, entries)):
-        assert index is not None
-        entry = index.entry((2 * number + 1) * entries // (2 * min(count, entries)))
-        if entry.position < segment.size:
-            yield entry.position, entry.offset
+    entries = [] if index is None else _spread(index, count)
+    yield 0, entries[0].offset if entries else segment.base_offset + (1 << 31)
+    yield from (
+        (each.position, each.offset) for each in entries[1:] if each.position < segment.size
+    )
+
+
+def _spread(index: OffsetIndex, count: int) -> list[OffsetPosition]:
+    """Returns the first entry of an index, if there is one, and then `count` evenly spread ones,
+    or fewer if there are no more."""
+    found: list[OffsetPosition] = []
+    entries = len(index)
+    most = min(count, entries)
+    with suppress(IndexError):  # a broker may truncate the log meanwhile
+        found += [index.entry(0)] if entries else []
+        for number in range(most):
+            found.append(index.entry((2 * number + 1) * entries // (2 * most)))
+    return found
 
 
 def start_times(table: BatchTable) -> Int64s:
@@ -178,11 +190,12 @@ def growth_of(samples: SampledHeaders, view: View, now_ms: int) -> Growth:
     if not len(table):
         none = np.empty(0, dtype=np.int64)
         return Growth(none, none, none)
-    first = min(int(start_times(table)[0]), int(timestamps[0]))
+    starts = [int(start_times(table)[0]), int(timestamps[0])]
+    first = min(each for each in starts if each >= 0)
     offsets = table.column(b.LAST_OFFSET) + 1
     sizes = table.column(b.POSITION) + table.column(b.SIZE)
     return growth(
-        np.concatenate([[max(first, 0)], timestamps, timestamps[-1:]]),
+        np.concatenate([[first], timestamps, timestamps[-1:]]),
         np.concatenate([[view.segments[0].base_offset], offsets, [view.end_offset]]),
         np.concatenate([[0], sizes, [view.size]]),
         now_ms,
@@ -207,15 +220,21 @@ def thinned(whole: Growth) -> Growth:
 
 
 def gaps_of(whole: Growth) -> tuple[TimeGap, ...]:
-    """Returns the longest times without a record, the longest first."""
-    pauses = np.diff(whole.timestamps)
+    """Returns the longest times between the points of a log's growth, the longest first."""
+    times, offsets = whole.timestamps, whole.offsets
+    return tuple(
+        TimeGap(int(times[at]), int(times[at + 1]), int(offsets[at]))
+        for at in unusual(np.diff(times))
+    )
+
+
+def unusual(pauses: Int64s) -> list[int]:
+    """Returns the indices of the pauses, in ms, that are gaps: the longest ones, the longest
+    first."""
     usual = float(np.median(pauses[pauses > 0])) if (pauses > 0).any() else 0.0
     is_gap: NDArray[np.bool_] = pauses >= max(_GAP_RATIO * usual, _GAP_MS)
     longest = sorted(np.flatnonzero(is_gap).tolist(), key=lambda at: -int(pauses[at]))
-    return tuple(
-        TimeGap(int(whole.timestamps[at]), int(whole.timestamps[at + 1]), int(whole.offsets[at]))
-        for at in longest[:_MOST_GAPS]
-    )
+    return longest[:_MOST_GAPS]
 
 
 def narrowed(gap: TimeGap, view: View) -> TimeGap:
@@ -228,9 +247,9 @@ def narrowed(gap: TimeGap, view: View) -> TimeGap:
     low, high = max(index.floor_slot(gap.from_ms), 0), index.floor_slot(gap.until_ms)
     if not 0 < high - low <= _SEARCHED_ENTRIES:
         return gap
-    entries = [index.entry(slot) for slot in range(low, high + 1)]
-    inside = [each for each in entries if gap.from_ms <= each.timestamp <= gap.until_ms]
-    times = np.array([gap.from_ms, *(each.timestamp for each in inside), gap.until_ms])
-    offsets = [gap.offset, *(each.offset + 1 for each in inside)]
+    times, offsets = index.columns(low, high + 1)
+    is_inside = (gap.from_ms <= times) & (times <= gap.until_ms)
+    times = np.concatenate([[gap.from_ms], times[is_inside], [gap.until_ms]])
+    offsets = np.concatenate([[gap.offset], offsets[is_inside] + 1])
     at = int(np.diff(times).argmax())
-    return TimeGap(int(times[at]), int(times[at + 1]), offsets[at])
+    return TimeGap(int(times[at]), int(times[at + 1]), int(offsets[at]))

@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from ...errors import printable
 from ...format.files.checkpoints import (
     PartitionMetadata,
     format_leader_epochs,
@@ -43,6 +42,7 @@ from ...log_dirs.log_dir import PartitionDir
 from ...segment.extent import Fault
 from ...segment.segment import Segment
 from ...segment.walk import walk_headers
+from ...wording import printable
 from ..merge import merge_logs
 from ..new_log_dir import new_log
 from ..salvage import is_useless, salvage_segment, segments_to_salvage, survey_segment

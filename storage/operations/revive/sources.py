@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from ...errors import CorruptError, LogDirError, MetadataUnavailable, NoClusterMetadata, ranges
+from ...errors import CorruptError, LogDirError, MetadataUnavailable, NoClusterMetadata
 from ...format.files.names import METADATA_TOPIC, TopicPartition
 from ...format.messages.message import Message
 from ...format.messages.metadata import RecordType, ResourceType
@@ -16,6 +16,7 @@ from ...log_dirs.engine import Engine
 from ...log_dirs.log_dir import PartitionDir
 from ...metadata.image import ALL_BROKERS, MetadataImage
 from ...metadata.settings import ClusterSettings
+from ...wording import ranges
 from ..request import PartitionFailed
 from .releases import RELEASES, Release, release_for
 from .request import INTERNAL_TOPICS, Revive, ReviveNote, is_wanted

@@ -11,11 +11,12 @@ import posixpath
 from collections.abc import Sequence
 from typing import Final
 
-from ...errors import CorruptError, LogDirError, SegmentGone, printable
+from ...errors import CorruptError, LogDirError, SegmentGone
 from ...format.files.names import META_PROPERTIES_FILE
 from ...io.disk import DirFd
 from ...io.durable import TEMPORARY_SUFFIX, WritableDirFd
 from ...io.lock import LOCK_FILE, DirectoryLock
+from ...wording import printable
 
 PROPERTIES_FILE: Final = "server.properties"
 DATA_DIRECTORY: Final = "data"

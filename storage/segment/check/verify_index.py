@@ -17,11 +17,11 @@ from typing import Final
 
 import numpy as np
 
-from ...errors import printable
 from ...format.layout import MAX_INT32, NO_TIMESTAMP
 from ...format.records import batch as b
 from ...format.records.batch import BatchTable, Int64s
 from ...io.disk import OpenFile
+from ...wording import printable
 from .. import offset_index, time_index
 
 _BLOCK_BYTES = 1 << 20

@@ -11,7 +11,8 @@ from time import monotonic
 from typing import Any
 
 from ..clock import Clock, SystemClock
-from ..errors import StorageError, printable
+from ..errors import StorageError
+from ..wording import printable
 
 log = logging.getLogger(__name__)
 
