@@ -58,6 +58,13 @@ class TransactionState:
     def producer_id(self) -> int:
         return int(self.value["producerId"])
 
+    def includes(self, topic: str, partition: int) -> bool:
+        """Returns whether a partition takes part in the transaction."""
+        return any(
+            each["topic"] == topic and partition in each["partitionIds"]
+            for each in self.value["transactionPartitions"] or ()
+        )
+
     @property
     def next_producer_id(self) -> int:
         """The id that the producer gets when its epochs are used up, -1 if it has none yet."""

@@ -24,7 +24,14 @@ from kafkafs.storage.format.messages.metadata import (
 )
 from kafkafs.storage.format.primitives import random_uuid_text, uuid_text
 from kafkafs.storage.format.records.columns import Damage
-from kafkafs.storage.format.records.record_columns import SimpleRecord
+from kafkafs.storage.format.records.record_columns import RecordColumns, SimpleRecord
+from kafkafs.storage.ingest.commit_file import (
+    COMMIT_FILE,
+    CommitRecord,
+    CommitRecords,
+    IngestWrite,
+    format_commit_records,
+)
 from kafkafs.storage.io.disk import DirFd
 from kafkafs.storage.log.read.as_of import first_later
 from kafkafs.storage.log_dirs.engine import Engine
@@ -46,6 +53,12 @@ from kafkafs.storage.operations.revive.request import (
 )
 from kafkafs.storage.operations.revive.revive import revive
 from kafkafs.storage.operations.revive.topic_configs import configs_for
+from kafkafs.storage.transactions.decisions import (
+    TRANSACTIONS_FILE,
+    Decision,
+    format_decisions,
+)
+from kafkafs.storage.transactions.producer import TransactionalProducer
 from tests import answers
 from tests.building import BatchFields, build_batch, build_end_txn_marker
 from tests.conftest import Corpora, differences, fingerprint
@@ -271,15 +284,26 @@ def test_a_directory_that_is_not_empty(corpora: Corpora, tmp_path: Path) -> None
 class Interrupting(ProgressListener):
     """Ends the operation before the tenth partition."""
 
-    def partition(self, doing: str, number: int, total: int) -> None:
-        if number == 9:
+    def __init__(self) -> None:
+        self.count = 0
+        self.reported: list[tuple[int, int]] = []
+
+    def check(self) -> None:
+        self.count += 1
+        if self.count == 10:
             raise KeyboardInterrupt
+
+    def report(self, what: str, done: int, total: int) -> None:
+        self.reported.append((done, total))
 
 
 def test_the_same_request_starts_again_and_no_other(corpora: Corpora, tmp_path: Path) -> None:
     source, new = corpora.path("groups43"), tmp_path / "new"
+    listener = Interrupting()
     with pytest.raises(KeyboardInterrupt):
-        list(revive(Engine(str(source)), Revive(str(new)), Interrupting()))
+        list(revive(Engine(str(source)), Revive(str(new)), listener))
+    assert listener.reported == sorted(listener.reported)
+    assert listener.reported[-1][1] == 307586
     assert (new / "data" / "aged-0").exists()
     assert not (new / "server.properties").exists()
     with pytest.raises(LogDirError, match="another command left it unfinished"):
@@ -337,6 +361,42 @@ def test_open_transactions_are_listed_and_aborted(corpora: Corpora, tmp_path: Pa
     assert [row.end_offset for row in partitions(rows, "main")] == [270, 298, 322]
     again = run(tmp_path / "b" / "data", new=tmp_path / "c", dry_run=True)
     assert not any(map(is_open, again))
+
+
+@pytest.mark.parametrize("is_decided", [True, False])
+def test_transactions_of_kafkafs_that_have_no_coordinator(tmp_path: Path, is_decided: bool) -> None:
+    """One that was decided is committed in all its partitions; another one hangs."""
+    with LogManager(str(tmp_path / "data")) as engine:
+        engine.create_topic("t", 2)
+        producer = TransactionalProducer(engine)
+        producer.begin()
+        for number in range(2):
+            producer.append("t", number, RecordColumns.from_values([b"v"]))
+        decision = Decision(producer.producer_id, producer.producer_epoch, (("t", 0), ("t", 1)))
+    if is_decided:
+        (tmp_path / "data" / TRANSACTIONS_FILE).write_bytes(format_decisions([decision]))
+    rows = run(tmp_path / "data", new=tmp_path / "new")
+    outcome = "committed" if is_decided else "hanging: open until it is aborted"
+    assert [row.outcome for row in rows if is_open(row)] == [outcome] * 2
+    new = Engine(str(tmp_path / "new" / "data"))
+    assert [len(read(new.log("t", number).view())) for number in range(2)] == [is_decided] * 2
+    image = cluster_of(tmp_path / "new", tmp_path / "looked-at").image_at()
+    assert image.next_producer_id == -1
+    rows = run(tmp_path / "data", new=tmp_path / "aborted", abort_open=True)
+    outcome = "committed" if is_decided else "aborted"
+    assert [row.outcome for row in rows if is_open(row)] == [outcome] * 2
+
+
+def test_a_write_that_is_committed_but_not_complete(tmp_path: Path) -> None:
+    with LogManager(str(tmp_path / "data")) as engine:
+        engine.create_topic("t", 1)
+    record = CommitRecord(IngestWrite("w"), ())
+    (tmp_path / "data" / COMMIT_FILE).write_bytes(
+        format_commit_records(CommitRecords(pending=[record]))
+    )
+    with pytest.raises(LogDirError, match="`kafkafs recover` does"):
+        run(tmp_path / "data", new=tmp_path / "new")
+    assert not (tmp_path / "new").exists()
 
 
 def is_open(row: object) -> bool:

@@ -7,7 +7,7 @@ are salvaged, the intact batches are written to new logs.
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -106,12 +106,18 @@ class LoadedPartition:
 class PartitionMaker:
     """Brings partitions into the log directory `data`; None for a dry run, which only looks at
     them. `link`: sealed segments that were closed cleanly become hard links. `salvage`: of logs,
-    the intact batches are taken."""
+    the intact batches are taken. `copied` is called with the bytes of each copied log."""
 
     def __init__(
-        self, engine: Engine, data: WritableDirFd | None, *, link: bool, salvage: bool
+        self,
+        engine: Engine,
+        data: WritableDirFd | None,
+        copied: Callable[[int], object],
+        *,
+        link: bool,
+        salvage: bool,
     ) -> None:
-        self._engine, self._data = engine, data
+        self._engine, self._data, self._copied = engine, data, copied
         self._link, self._salvage = link, salvage
 
     def make(self, copies: Sequence[PartitionDir], topic_id: str) -> LoadedPartition:
@@ -240,7 +246,8 @@ class PartitionMaker:
         sealed = _sealed(kept) if self._link and found.log_dir.is_clean else frozenset()
         for entry in kept:
             if entry.name not in sealed or not _is_linked(found, entry.name, target):
-                _copy_file(found.directory, entry.name, target)
+                size = _copy_file(found.directory, entry.name, target)
+                self._copied(size if entry.name.endswith(FileKind.LOG) else 0)
         target.sync()
 
     # -- its intact batches ------------------------------------------------------------------------
@@ -391,13 +398,15 @@ def _is_linked(found: PartitionDir, name: str, target: WritableDirFd) -> bool:
     return True
 
 
-def _copy_file(source: DirFd, name: str, target: WritableDirFd) -> None:
+def _copy_file(source: DirFd, name: str, target: WritableDirFd) -> int:
+    """Copies a file; returns its size."""
     file = source.open(name)
     status = file.stat()
     copied = target.create(name)
     copied.copy_from(file, status.st_size)
     copied.set_mtime_ns(status.st_mtime_ns)
     copied.sync()
+    return status.st_size
 
 
 def selected_copies(engine: Engine, found: PartitionDir) -> list[PartitionDir]:

@@ -21,9 +21,12 @@ from ...format.files.checkpoints import (
 from ...format.files.names import TopicPartition
 from ...format.primitives import random_uuid_text
 from ...io.durable import WritableDirFd
+from ...log.check.partition_listing import PartitionListing
 from ...log_dirs.engine import Engine
+from ...log_dirs.log_dir import PartitionDir
 from ...log_dirs.replicas import PREFERRED_DIR
 from ...metadata.bootstrap import format_bootstrap
+from ...transactions.producer import OWN_IDS
 from ..request import SILENT, PartitionFailed, ProgressListener
 from .group_offsets import take_back_offsets
 from .partitions import LoadedPartition, PartitionMaker, selected_copies
@@ -95,6 +98,10 @@ class _Found:
         return RevivedPartition(*where, loaded.sources, *numbers, self.leader_epoch)
 
 
+def _log_bytes(found: PartitionDir) -> int:
+    return sum(PartitionListing(found.directory).sizes.values())
+
+
 class _Work:
     """One run."""
 
@@ -111,12 +118,20 @@ class _Work:
     def load(self, data: WritableDirFd | None) -> Iterator[PartitionFailed]:
         """Copies all partitions to `data`, None to only look at them, and yields what is wrong with
         them."""
-        total = sum(len(topic.partitions) for topic in self._cluster.topics)
+        there = [each for t in self._cluster.topics for each in t.partitions.values() if each]
+        total = 0 if data is None else sum(map(_log_bytes, there))
+        done = 0
+
+        def copied(size: int) -> None:
+            nonlocal done
+            done += size
+            self._progress.report("copying", done, total)
+
         link, salvage = self._request.link, self._request.salvage
-        maker = PartitionMaker(self._engine, data, link=link, salvage=salvage)
+        maker = PartitionMaker(self._engine, data, copied, link=link, salvage=salvage)
         for topic in self._cluster.topics:
             for number in topic.partitions:
-                self._progress.partition("copying partitions", len(self._found), total)
+                self._progress.check()
                 loaded = self._load(topic, number, maker)
                 epoch = self._leader_epoch(topic, number, loaded)
                 end = 0 if loaded is None else loaded.end_offset
@@ -138,7 +153,7 @@ class _Work:
         data.write_atomically(names.BOOTSTRAP_FILE, bootstrap)
         data.write_atomically(names.META_PROPERTIES_FILE, format_meta_properties(meta, now_ms))
         data.write_atomically(names.CLEAN_SHUTDOWN_FILE, clean)
-        if self._request.abort_open or self._engine.at_ms is not None:
+        if self._transactions.must_end or self._engine.at_ms is not None:
             self._end_what_is_open(data.path)
             data.write_atomically(names.CLEAN_SHUTDOWN_FILE, clean)
 
@@ -195,8 +210,10 @@ class _Work:
     def _looked_at(self, loaded: LoadedPartition) -> Iterator[PartitionFailed]:
         """Notes the producers of a partition, and yields what is wrong with it."""
         self._transactions.add(loaded.key, loaded.producers.open_transactions())
-        for state in loaded.producers.states():
-            self._last_producer_id = max(self._last_producer_id, state.producer_id)
+        ids = [state.producer_id for state in loaded.producers.states()]
+        # kafkafs chooses its own ids far above those that a controller assigns.
+        assigned = (each for each in ids if each < OWN_IDS)
+        self._last_producer_id = max(self._last_producer_id, *assigned, -1)
         where = f"{loaded.topic}-{loaded.partition}"
         for line in loaded.wrong:
             yield PartitionFailed(line, "StorageError", where)

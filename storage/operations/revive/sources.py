@@ -11,6 +11,7 @@ from ...format.files.names import METADATA_TOPIC, TopicPartition
 from ...format.messages.message import Message
 from ...format.messages.metadata import RecordType, ResourceType
 from ...format.primitives import random_uuid_text
+from ...ingest.commit_file import read_commit_records
 from ...io.lock import who_holds
 from ...log_dirs.engine import Engine
 from ...log_dirs.log_dir import PartitionDir
@@ -256,10 +257,14 @@ def _replicas(found: object) -> Sequence[int]:
 
 
 def _refuse_used(engine: Engine) -> None:
-    """Raises LogDirError if a process writes to one of the directories."""
+    """Raises LogDirError if a process writes to one of the directories, or did not complete a write
+    that it had committed."""
     for log_dir in engine.log_dirs.dirs:
         pid = who_holds(log_dir.directory)
         if pid:
             who = f"process {pid}" if pid > 0 else "a process"
             why = f"{who} has it open for writing; stop that process first"
             raise LogDirError(log_dir.path, why)
+        if read_commit_records(log_dir.directory).pending:
+            why = "kafkafs has committed a write to it, but not completed it"
+            raise LogDirError(log_dir.path, f"{why}; `kafkafs recover` does")

@@ -23,6 +23,7 @@ from ...transactions.coordinator_log import (
     TransactionStatus,
     read_transaction_states,
 )
+from ...transactions.decisions import read_decisions
 from .request import RevivedTransaction
 from .sources import SourceCluster
 
@@ -52,8 +53,9 @@ class TransactionOutcomes:
     """The open transactions of the partitions added so far.
 
     The coordinator's state decides: what is prepared, Kafka completes. What is ongoing, it aborts
-    after a timeout. One that no coordinator knows hangs; as of an earlier time, it is ended as the
-    marker ended it that was written by then, and aborted if there was none.
+    after a timeout. What kafkafs decided to commit is committed. One that no coordinator knows
+    hangs; as of an earlier time, it is ended as the marker ended it that was written by then, and
+    aborted if there was none.
     """
 
     def __init__(self, engine: Engine, cluster: SourceCluster, *, aborts: bool) -> None:
@@ -62,6 +64,12 @@ class TransactionOutcomes:
         self._found: list[tuple[TopicPartition, OpenTransaction, Outcome]] = []
         self._states = _states(engine, cluster)
         self._by_producer = {state.producer_id: state for state in self._states}
+        self._decided = {
+            (decision.producer_id, decision.producer_epoch, *key)
+            for log_dir in engine.log_dirs.dirs
+            for decision in read_decisions(log_dir.directory)
+            for key in decision.partitions
+        }
 
     def add(self, key: TopicPartition, found: Sequence[OpenTransaction]) -> None:
         """Adds those of a partition."""
@@ -72,6 +80,11 @@ class TransactionOutcomes:
         """The greatest producer id that the coordinator knows, -1 if it knows none."""
         ids = (max(state.producer_id, state.next_producer_id) for state in self._states)
         return max(ids, default=-1)
+
+    @property
+    def must_end(self) -> bool:
+        """Whether `end` has something to do."""
+        return self._aborts or any(outcome in _ENDED for *_, outcome in self._found)
 
     def rows(self) -> Iterator[RevivedTransaction]:
         for key, each, outcome in self._found:
@@ -96,29 +109,44 @@ class TransactionOutcomes:
         the producer."""
         from ...transactions.producer import abort_transaction  # which a dry run does not need
 
-        writer, state = manager.writer(*key), self._by_producer.get(found.producer_id)
-        is_commit = outcome is Outcome.COMMITTED
-        if not is_commit and not _is_ongoing(state):
+        writer, state = manager.writer(*key), self._state_of(key, found)
+        epoch = found.producer_epoch
+        if outcome is Outcome.ABORTED and state is None:
             abort_transaction(writer, found.producer_id)
             return
-        epoch = found.producer_epoch if is_commit or state is None else state.next_epoch
+        if state is not None:
+            epoch = state.next_epoch
+        elif self._is_decided(key, found):
+            epoch += 1  # as kafkafs's own producers end them
         writer.end_transaction(
             found.producer_id,
             epoch,
-            commit=is_commit,
+            commit=outcome is Outcome.COMMITTED,
             coordinator_epoch=max(found.coordinator_epoch, 0),
         )
 
     def _outcome(self, key: TopicPartition, found: OpenTransaction) -> Outcome:
-        state = self._by_producer.get(found.producer_id)
+        state = self._state_of(key, found)
         if state is not None and state.status in _PREPARED:
             return _PREPARED[TransactionStatus(state.status)]
-        if _is_ongoing(state):
+        if state is not None:
             return Outcome.ABORTED if self._aborts else Outcome.TIMES_OUT
+        if self._is_decided(key, found):
+            return Outcome.COMMITTED
         if self._engine.at_ms is not None:
             is_committed = self._was_committed(key, found, self._engine.at_ms)
             return Outcome.COMMITTED if is_committed else Outcome.ABORTED
         return Outcome.ABORTED if self._aborts else Outcome.HANGS
+
+    def _state_of(self, key: TopicPartition, found: OpenTransaction) -> TransactionState | None:
+        """Returns the state of a transaction that its coordinator will end."""
+        state = self._by_producer.get(found.producer_id)
+        if state is None or state.status not in (TransactionStatus.ONGOING, *_PREPARED):
+            return None
+        return state if state.includes(*key) else None
+
+    def _is_decided(self, key: TopicPartition, found: OpenTransaction) -> bool:
+        return (found.producer_id, found.producer_epoch, *key) in self._decided
 
     def _was_committed(self, key: TopicPartition, found: OpenTransaction, at_ms: int) -> bool:
         """Returns whether the log went on with a marker that commits a transaction and was written
@@ -138,10 +166,6 @@ class TransactionOutcomes:
                         is_commit = marker is not None and not marker.is_abort
                         return is_commit and header.max_timestamp <= at_ms
         return False
-
-
-def _is_ongoing(state: TransactionState | None) -> bool:
-    return state is not None and state.status == TransactionStatus.ONGOING
 
 
 def _states(engine: Engine, cluster: SourceCluster) -> list[TransactionState]:
