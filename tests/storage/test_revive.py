@@ -563,6 +563,28 @@ def test_directories_that_the_metadata_do_not_have(tmp_path: Path) -> None:
     assert partitions(named, "t") == []
 
 
+@pytest.mark.parametrize("is_empty", [True, False])
+def test_metadata_that_are_damaged_or_lost(tmp_path: Path, is_empty: bool) -> None:
+    """Topics that they do not have may be among what is lost."""
+    records = [
+        NewRecord(RecordType.FEATURE_LEVEL, 0, {"name": "metadata.version", "featureLevel": 30}),
+        topic_record("t", ONE),
+        partition_record(0, ONE),
+        topic_record("other", OTHER),
+        partition_record(0, OTHER),
+    ]
+    source = write_cluster(tmp_path / "old", records, ("t-0", ONE), ("other-0", OTHER))
+    log = source / f"{METADATA_TOPIC}-0" / f"{0:020}.log"
+    data = log.read_bytes()
+    log.write_bytes(b"" if is_empty else data[:200] + b"\xff" + data[201:])
+    rows = run(source, new=tmp_path / "new")
+    found = {(row.topic, row.topic_id, row.end_offset) for row in rows_of_partitions(rows)}
+    assert found == {("t", uuid_text(ONE), 1), ("other", uuid_text(OTHER), 1)}
+    failed = [row for row in rows if isinstance(row, PartitionFailed)]
+    assert bool(failed) != is_empty
+    assert any(isinstance(row, ReviveNote) for row in rows) == is_empty
+
+
 # -- as of a time ----------------------------------------------------------------------------------
 
 

@@ -73,6 +73,9 @@ class _Survey:
         self._set_configs: Mapping[tuple[int, str], Mapping[str, str]] = {}
         self._notes: list[ReviveNote | PartitionFailed] = []
         self._release = RELEASES[-1]
+        # An empty log says as little as none.
+        self._has_metadata = self._image.offset > 0
+        self._is_complete = False
 
     def cluster(self) -> SourceCluster:
         engine, request = self._engine, self._request
@@ -80,11 +83,12 @@ class _Survey:
         request.check(engine)
         first = engine.log_dirs.dirs[0]
         metadata_path = first.path
-        if self._image.offset >= 0:
+        if self._has_metadata:
             metadata_path = engine.cluster_metadata().path
+            self._is_complete = not engine.cluster_metadata().problems
         features = self._image.features
         self._release = release_for(features, request.kafka_version, metadata_path)
-        if self._image.offset >= 0:
+        if self._has_metadata:
             self._settings = self._read_settings()
             self._set_configs = _by_resource(self._settings)
             self._notes += [
@@ -148,7 +152,7 @@ class _Survey:
         """Returns a topic, None if it is not revived."""
         known = self._image.topics.get(name)
         is_named = self._request.selection.has_topic(name)
-        if known is None and self._image.offset >= 0 and not is_named:
+        if known is None and self._is_complete and not is_named:
             if is_wanted(self._request.selection, name, -1):
                 paths = [self._engine.partition_dir(name, number).path for number in there]
                 self._note(
@@ -212,7 +216,7 @@ class _Survey:
         cluster's, a topic that was ever cleaned counts as compacted."""
         configs = dict(self._set_configs.get((ResourceType.TOPIC, name), {}))
         configs.update(self._engine.log_dirs.stored_configs(name))
-        is_known = self._image.offset >= 0 or name in INTERNAL_TOPICS
+        is_known = self._has_metadata or name in INTERNAL_TOPICS
         if not is_known and _CLEANUP_POLICY not in configs:
             copies = ((number, copy) for number, copy in found.items() if copy is not None)
             if any((name, number) in copy.log_dir.cleaner_offsets for number, copy in copies):
