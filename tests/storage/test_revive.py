@@ -532,6 +532,22 @@ def test_the_cluster_as_one_node(tmp_path: Path) -> None:
     assert metadata.settings().of(RecordType.DELEGATION_TOKEN) == [token]
 
 
+def test_metadata_that_do_not_reach_back(corpora: Corpora, tmp_path: Path) -> None:
+    """The present topics with their present configs have the records of then."""
+    engine = Engine(str(corpora.path("groups43")), at_ms=1_000_000_000_000)
+    rows = list(revive(engine, Revive(str(tmp_path / "new"))))
+    assert [row.note for row in rows if isinstance(row, ReviveNote)] == [
+        "the cluster's metadata do not reach back to then: the present ones are used"
+    ]
+    image = cluster_of(tmp_path / "new", tmp_path / "looked-at").image_at()
+    now = Engine(str(corpora.path("groups43"))).metadata()
+    assert image.topics.keys() == now.topics.keys()
+    assert image.topics["compacted"].configs == now.topics["compacted"].configs
+    assert image.acls == now.acls
+    assert image.quotas == now.quotas
+    assert image.scram_users == now.scram_users
+
+
 def test_directories_that_the_metadata_do_not_have(tmp_path: Path) -> None:
     """They are left out, as a broker would: topics unless they are named, and deleted topics of the
     same name. A torn partition.metadata counts as none."""

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from ...cleaner.plan import COMPACT
 from ...format.files.checkpoints import (
     PartitionMetadata,
     format_leader_epochs,
@@ -51,7 +52,6 @@ from ..salvage import is_useless, salvage_segment, segments_to_salvage, survey_s
 _NO_EXPIRATION: Final = 1 << 62
 # Of segments, what a broker serves or completes; leftovers of deletions and cleanings stay behind.
 _KEPT_STATES: Final = (FileState.LIVE, FileState.SWAP)
-_CLEANUP: Final = "compact"
 # On another file system, for another user's file, or where there are no links, or no more of them.
 _CANNOT_LINK: Final = (errno.EXDEV, errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK)
 
@@ -291,7 +291,7 @@ class PartitionMaker:
             _, rows = merge_logs(
                 (found.topic, found.partition),
                 replicas,
-                _CLEANUP in config.cleanup_policy,
+                COMPACT in config.cleanup_policy,
                 place,
                 names,
             )

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from ...errors import CorruptError, LogDirError, MetadataUnavailable, NoClusterMetadata
+from ...errors import CorruptError, LogDirError, MetadataUnavailable
 from ...format.files.names import METADATA_TOPIC, TopicPartition
 from ...format.messages.message import Message
 from ...format.messages.metadata import RecordType, ResourceType
@@ -124,14 +124,16 @@ class _Survey:
         self._notes.append(ReviveNote(text))
 
     def _read_settings(self) -> ClusterSettings:
+        """Returns the settings of the same moment as the image: the present, if the metadata do not
+        reach back to the engine's time."""
         engine = self._engine
-        try:
-            return engine.cluster_metadata().settings()
-        except (MetadataUnavailable, NoClusterMetadata) as error:
-            if engine.at_ms is None:
+        if engine.at_ms is None or self._image.timestamp <= engine.at_ms:
+            try:
+                return engine.cluster_metadata().settings()
+            except MetadataUnavailable as error:
                 self._notes.append(PartitionFailed.of(error))
                 return ClusterSettings()
-            self._note(f"{error}; the present configs, quotas, ACLs and users are used")
+        self._note("the cluster's metadata do not reach back to then: the present ones are used")
         now = Engine([each.path for each in engine.log_dirs.dirs], engine.configs)
         try:
             return now.cluster_metadata().settings()
