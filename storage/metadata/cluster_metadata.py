@@ -265,8 +265,11 @@ class ClusterMetadata:
     def _read_on(self, view: View) -> None:
         is_cut = self._view is not None and view.cuts != self._view.cuts
         if is_cut or not view.start_offset <= self._sum.offset <= view.end_offset:
-            # The first read, or the log is no longer the one read so far.
-            self._sum = self._started(self._bases(view))
+            # The first read, or the log is no longer the one read so far. A damaged snapshot that
+            # the log continues says more than one from long before.
+            bases = self._bases(view)
+            found = self._started(each for each in bases if _end_of(each) >= view.start_offset)
+            self._sum = found if found.offset >= 0 else self._started(bases)
         found = self._sum
         found.offset = max(found.offset, 0)
         if found.offset < view.start_offset:
@@ -289,7 +292,9 @@ class ClusterMetadata:
             try:
                 if snapshot is not None:
                     found.start(snapshot, self._context)
-            except (SegmentGone, CorruptError) as error:
+            except SegmentGone:
+                continue  # a broker removes old snapshots
+            except CorruptError as error:
                 problems.append(str(error))
                 continue
             found.offset = _end_of(snapshot)

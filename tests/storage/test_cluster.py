@@ -6,6 +6,7 @@ import base64
 import json
 import shutil
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,16 @@ from hypothesis import strategies as st
 from kafkafs.storage.errors import MetadataUnavailable, NoClusterMetadata, UnknownName
 from kafkafs.storage.format.records.record_columns import SimpleRecord
 from kafkafs.storage.log_dirs.engine import Engine
+from kafkafs.storage.metadata import cluster_metadata
 from kafkafs.storage.metadata.history import changes
 from kafkafs.storage.metadata.image import MetadataImage
-from kafkafs.storage.metadata.reading import MetadataEntry, Problems, QuorumRecord, log_entries
+from kafkafs.storage.metadata.reading import (
+    MetadataEntry,
+    Problems,
+    QuorumRecord,
+    list_snapshots,
+    log_entries,
+)
 from kafkafs.storage.metadata.replay import MetadataReplay
 from kafkafs.storage.operations.cluster import (
     ClusterSubject,
@@ -281,6 +289,29 @@ def test_a_damaged_snapshot_is_reported_and_an_older_one_serves(
         assert found == cluster_state(engine, offset).image
         assert [each.split(": ")[0] for each in found.problems] == [str(newest)]
     assert hurt.metadata().topics == engine.metadata().topics
+
+
+def test_a_damaged_snapshot_that_the_log_continues_serves(silent: Path, engine: Engine) -> None:
+    """An older one without damage is of a state long before the log."""
+    (newest,) = (silent / QUORUM).glob(f"{SNAPSHOTS[1]:020d}-*.checkpoint")
+    newest.write_bytes(newest.read_bytes()[:-75])  # without the footer
+    found = cluster_state(Engine(str(silent))).image
+    assert found == cluster_state(engine).image
+    assert found.problems == (
+        f"{newest}: position {newest.stat().st_size}: the snapshot has no footer, its end may be"
+        " missing",
+    )
+
+
+def test_a_snapshot_that_was_just_removed(
+    silent: Path, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker removes it once there is a newer one."""
+    snapshots = list_snapshots(Engine(str(silent)).log("__cluster_metadata", 0).directory)
+    gone = replace(snapshots[0], file=f"{END:020d}-0000000002.checkpoint", end_offset=END)
+    monkeypatch.setattr(cluster_metadata, "list_snapshots", lambda _: [gone, *snapshots])
+    found = cluster_state(Engine(str(silent))).image
+    assert (found, found.problems) == (cluster_state(engine).image, ())
 
 
 def test_of_several_brokers_the_log_that_reaches_furthest_counts(corpus: Corpus) -> None:
