@@ -484,6 +484,22 @@ def test_a_log_that_ends_before_its_newest_snapshot(cut: Path) -> None:
         cluster_state(Engine(str(cut)), 200)
 
 
+def test_the_history_of_a_log_whose_beginning_is_lost(silent: Path, engine: Engine) -> None:
+    for snapshot in (silent / QUORUM).glob("*.checkpoint"):
+        snapshot.unlink()
+    *lines, problem = texts(list_cluster_changes(Engine(str(silent)), ListClusterChanges()))
+    whole = texts(list_cluster_changes(engine, ListClusterChanges()))
+    assert lines[-1] == whole[-1]
+    assert (
+        "topic (id 2A6mlzwJQ9Weq_Si3hWsjg), partition 0: leader unknown -> none, ISR unknown -> [],"
+        " ELR unknown -> [1], last known ELR unknown -> [1]"
+    ) in lines
+    what = "offsets 0 to 432 are in no snapshot and not in the log"
+    assert problem == f"{silent}/{QUORUM}: {what}"
+    with pytest.raises(MetadataUnavailable):
+        list(list_cluster_changes(Engine(str(silent), at_ms=0), ListClusterChanges()))
+
+
 def values(*found: bytes) -> bytes:
     """Returns a batch after the end of groups43's log."""
     records = [SimpleRecord(value=each, timestamp=1_800_000_000_000) for each in found]
