@@ -39,6 +39,7 @@ _LINES_BYTES: Final = 4 << 20
 _OVERHEAD: Final = layout.RECORD_BATCH_OVERHEAD
 _MIN_RECORD: Final = layout.MIN_RECORD_BYTES
 _CODEC_MASK: Final = layout.CODEC_MASK
+_OF_TRANSACTIONS: Final = layout.CONTROL_MASK | layout.TRANSACTIONAL_MASK
 _PLAIN, _COMPRESSED, _MESSAGE, _WRAPPER = range(4)
 _CHECKSUM_FIELDS: Final = (b.POSITION, b.SIZE, b.MAGIC, b.CRC)
 # The fields of a batch that decompression needs.
@@ -104,6 +105,18 @@ def first_bad_checksum(data: memoryview, table: BatchTable, base: int) -> int:
         if computed != crc:
             return index
     return len(fields)
+
+
+def are_plain(data: memoryview, table: BatchTable, base: int) -> bool:
+    """Returns whether all batches have magic 2, records, a right CRC, and no transaction. Faster
+    than ``first_bad_checksum`` for a few batches."""
+    for row in table.rows.tolist():
+        if row[b.MAGIC] != 2 or row[b.ATTRIBUTES] & _OF_TRANSACTIONS or not row[b.RECORD_COUNT]:
+            return False
+        at = row[b.POSITION] - base
+        if crc32c(data[at + layout.CRC_COVERS_FROM : at + row[b.SIZE]]) != row[b.CRC]:
+            return False
+    return True
 
 
 def _extent_of(table: BatchTable, base: int) -> slice:
