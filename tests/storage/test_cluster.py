@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import shutil
+import struct
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -475,6 +476,7 @@ def test_a_log_that_ends_before_its_newest_snapshot(cut: Path) -> None:
         cluster_state(Engine(str(cut)), end + 1)
     assert cluster_state(Engine(str(cut))).image.offset == SNAPSHOTS[1]
     log.unlink()
+    assert cluster_state(Engine(str(cut))).image.timestamp == 1795474338082
     (line,) = texts(list_cluster_changes(Engine(str(cut)), ListClusterChanges()))
     assert line.startswith("changes before offset 433 are only known as their sum, from a snapsh")
     reach = (
@@ -498,6 +500,8 @@ def test_the_history_of_a_log_whose_beginning_is_lost(silent: Path, engine: Engi
     assert problem == f"{silent}/{QUORUM}: {what}"
     with pytest.raises(MetadataUnavailable):
         list(list_cluster_changes(Engine(str(silent), at_ms=0), ListClusterChanges()))
+    with pytest.raises(MetadataUnavailable, match="begins at offset 433, and no snapshot is besi"):
+        cluster_state(Engine(str(silent)))
 
 
 def values(*found: bytes) -> bytes:
@@ -549,6 +553,33 @@ def test_damaged_and_unknown_records_are_reported_and_the_rest_counts(
         "broker 0 unfenced",
         *problems,
     ]
+
+
+def test_a_snapshot_has_nothing_that_the_log_did_not_have_at_a_time(
+    writable_corpus: Corpus, entries: list[MetadataEntry]
+) -> None:
+    """Its last record is older than one before it, where the log ended at that time."""
+    path = writable_corpus("groups43")
+    (newest,) = (path / QUORUM).glob(f"{SNAPSHOTS[1]:020d}-*.checkpoint")
+    data = newest.read_bytes()
+    rest = next(iter(walk(data))).size
+    at_ms = entries[300].timestamp
+    header = struct.pack(">hq", 0, at_ms) + b"\0"
+    record = SimpleRecord(key=b"\0\0\0\3", value=header)
+    newest.chmod(0o600)
+    newest.write_bytes(build_batch([record], BatchFields(is_control=True)) + data[rest:])
+    found = cluster_state(Engine(str(path), at_ms=at_ms)).image
+    end = next(entry.offset for entry in entries if entry.timestamp > at_ms)
+    assert (found.offset, found, found.problems) == (end, replayed(entries, end), ())
+
+
+def test_a_change_of_what_no_record_created_is_named(grown: Callable[[bytes], Engine]) -> None:
+    fence = b"\x01\x07\0" + (9).to_bytes(4, "big") + bytes(9)
+    engine = grown(values(fence))
+    log = Path(engine.log_dirs.dirs[0].path) / QUORUM / LOG
+    position = list(walk(log.read_bytes()))[-1].position
+    what = f"offset {END}: a change of broker 9, which no record registered"
+    assert cluster_state(engine).image.problems == (f"{log}: position {position}: {what}",)
 
 
 def test_many_problems_are_counted(grown: Callable[[bytes], Engine]) -> None:

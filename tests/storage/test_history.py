@@ -22,7 +22,7 @@ from kafkafs.storage.log.read.transactions import Isolation
 from kafkafs.storage.log_dirs.engine import Engine
 from kafkafs.storage.log_dirs.selection import Selection
 from kafkafs.storage.operations.history import History, KeyVersion, VersionState, history
-from kafkafs.storage.operations.request import PartitionFailed
+from kafkafs.storage.operations.request import PartitionFailed, ProgressListener
 from kafkafs.storage.segment.segment import HeldFile, SegmentFiles
 from tests import answers
 from tests.building import BatchFields, build_batch, build_end_txn_marker
@@ -395,6 +395,25 @@ def test_a_row_is_a_line_of_the_log_with_more(corpus: Corpus) -> None:
         found = each.as_json()
         assert list(found)[-4:] == ["served", "state", "file", "position"]
         assert found["offset"] == each.record.offset
+
+
+def test_progress(small: Path) -> None:
+    """It is reported by file, and a search can be ended between two."""
+    seen: list[tuple[str, int, int]] = []
+
+    class Listener(ProgressListener):
+        def report(self, what: str, done: int, total: int) -> None:
+            seen.append((what, done, total))
+
+        def check(self) -> None:
+            if len(seen) == 2:
+                raise RuntimeError
+
+    rows = history(Engine(str(small)), History(Selection.of("t"), KEY), Listener())
+    with pytest.raises(RuntimeError):
+        list(rows)
+    size = len(put(0, b"0"))
+    assert seen == [("searching", 0, 5 * size), ("searching", 2 * size, 5 * size)]
 
 
 def test_names_that_do_not_exist(small: Path) -> None:
