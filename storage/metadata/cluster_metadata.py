@@ -205,8 +205,9 @@ class ClusterMetadata:
         return of_found.settings()
 
     def history(self) -> MetadataHistory:
-        """Returns the oldest state from which every later record is there, and these. Raises
-        MetadataUnavailable if there is none."""
+        """Returns the oldest state from which every later record is there, and these. Without such
+        a state, returns the records that there are; if there are none, raises
+        MetadataUnavailable."""
         view = self._log.view()
         bases = self._bases(view)
         if _is_empty(view):
@@ -214,11 +215,16 @@ class ClusterMetadata:
         else:
             continued = [each for each in bases if _end_of(each) >= view.start_offset]
             found = self._started(reversed(continued))
-        if found.offset < 0:
+        if found.offset >= 0:
+            found.complete_quorum(view)
+            image = found.image()
+        elif _is_empty(view):
             raise MetadataUnavailable(self._log.path, None, self._at_ms, self.reach())
-        found.complete_quorum(view)
-        entries = self._entries(view, found, _end_of(bases[0]))
-        return MetadataHistory(found.replay, found.image(), found.problems, entries)
+        else:
+            found.offset, image = 0, MetadataImage()
+            self._note_gap(found, view)
+        entries = self._entries(view, found, max(map(_end_of, bases), default=0))
+        return MetadataHistory(found.replay, image, found.problems, entries)
 
     def _entries(self, view: View, found: _Sum, newest: int) -> Iterator[MetadataEntry]:
         """Yields the records after those that were applied. The log may have lost its end, below
@@ -285,10 +291,18 @@ class ClusterMetadata:
     def _read_on(self, view: View) -> None:
         is_cut = self._view is not None and view.cuts != self._view.cuts
         if is_cut or not view.start_offset <= self._sum.offset <= view.end_offset:
-            # The first read, or the log is no longer the one read so far.
-            self._sum = self._started(self._bases(view))
+            # The first read, or the log is no longer the one read so far. A damaged snapshot that
+            # the log continues says more than one from long before.
+            bases = self._bases(view)
+            found = self._started(each for each in bases if _end_of(each) >= view.start_offset)
+            self._sum = found if found.offset >= 0 else self._started(bases)
         found = self._sum
         found.offset = max(found.offset, 0)
+        self._note_gap(found, view)
+        found.read(view, view.end_offset)
+        self._image = found.image()
+
+    def _note_gap(self, found: _Sum, view: View) -> None:
         if found.offset < view.start_offset:
             found.has_gap = True
             what = (
@@ -296,8 +310,6 @@ class ClusterMetadata:
                 " the log"
             )
             found.problems.note_damage(CorruptError(what, self._log.path))
-        found.read(view, view.end_offset)
-        self._image = found.image()
 
     def _started(
         self,
@@ -313,7 +325,9 @@ class ClusterMetadata:
             try:
                 if snapshot is not None:
                     found.start(snapshot, self._context)
-            except (SegmentGone, CorruptError) as error:
+            except SegmentGone:
+                continue  # a broker removes old snapshots
+            except CorruptError as error:
                 problems.append(str(error))
                 continue
             found.offset = _end_of(snapshot)
@@ -329,9 +343,9 @@ class ClusterMetadata:
 
 @dataclass(frozen=True, slots=True)
 class MetadataHistory:
-    """The records of the metadata log after an `image`, the oldest known state: `entries` yields
-    them, adding to `problems` what cannot be read. `replay` has that state, for the reader to apply
-    them to."""
+    """The records of the metadata log after an `image`, the oldest known state, or an empty one if
+    it is unknown: `entries` yields them, adding to `problems` what cannot be read. `replay` has
+    that state, for the reader to apply them to."""
 
     replay: MetadataReplay
     image: MetadataImage

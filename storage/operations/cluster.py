@@ -474,8 +474,8 @@ def list_cluster_changes(
     engine: Engine, request: ListClusterChanges, progress: ProgressListener = SILENT
 ) -> Iterator[ClusterChange | PartitionFailed]:
     """Yields the changes, oldest first, then what could not be read. If the log does not begin at
-    offset 0, the first row stands for the snapshot before it. Raises NoClusterMetadata or
-    MetadataUnavailable."""
+    offset 0, the first row stands for the snapshot before it. Raises NoClusterMetadata, or
+    MetadataUnavailable if there is no record."""
     history = engine.cluster_metadata().history()
     image = history.image
     if image.offset > 0:

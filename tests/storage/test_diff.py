@@ -158,6 +158,20 @@ def _changed(record: SimpleRecord, how: str) -> SimpleRecord:
 
 
 class TestBatches:
+    def test_equal_batches_between_two_differences_are_in_no_range(self, tmp_path: Path) -> None:
+        """They are skipped by their bytes, without being decoded."""
+        original, count = records(40), 40
+        other = [
+            replace(each, key=b"KEY" + (each.key or b"")[3:]) if each.offset in (10, 30) else each
+            for each in original
+        ]
+        first, second = (
+            write(tmp_path / name, batches(found, [1] * count))
+            for name, found in (("a", original), ("b", other))
+        )
+        rows = [row for row in differences(first, second) if row["difference"] == "content"]
+        assert [(row["startOffset"], row["records"]) for row in rows] == [(10, 1), (30, 1)]
+
     def test_other_batches_differ_only_by_bytes(self, tmp_path: Path) -> None:
         first = write(tmp_path / "a", batches(records(9), [3, 3]))
         second = write(tmp_path / "b", batches(records(9), [3]))

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import os
 import re
+from functools import reduce
 from itertools import chain
+from operator import and_, or_
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -74,6 +76,23 @@ def scanned(kernel: ModuleType, data: bytes, *arguments: Any) -> tuple[object, .
         data, start, available, position, previous, whole, table, first_row
     )
     return count, end, why, table[first_row : first_row + count].tolist()
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), INT64, st.integers(-1, 1 << 40)), max_size=5))
+def test_both_forms_summarize_alike(rows: list[tuple[int, int, int]]) -> None:
+    table = np.zeros((len(rows), in_use("headers").COLUMNS), dtype=np.int64)
+    table[:, [MAGIC, ATTRIBUTES, RECORD_COUNT]] = np.array(rows, dtype=np.int64).reshape(-1, 3)
+    expected = (
+        min([2, *(magic for magic, _, _ in rows)]),
+        reduce(or_, (attributes for _, attributes, _ in rows), 0),
+        reduce(and_, (attributes for _, attributes, _ in rows), -1),
+        min((count for _, _, count in rows), default=(1 << 63) - 1),
+        sum(count for _, _, count in rows),
+    )
+    for kernel in both("headers"):
+        assert kernel.summary(table) == expected
+        with pytest.raises(ValueError, match="columns"):
+            kernel.summary(table[:, :13].copy())
 
 
 @given(

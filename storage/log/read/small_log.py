@@ -14,7 +14,7 @@ from ...format import layout
 from ...format.files.names import FileKind, FileState, TopicPartition, segment_file
 from ...format.records import batch as b
 from ...format.records.batch import BatchTable
-from ...format.records.decoder import first_bad_checksum
+from ...format.records.decoder import are_plain
 from ...io.disk import DirFd, OpenDirFd
 from ...segment.segment import Segment, SegmentFiles
 from .context import ReadContext
@@ -23,7 +23,6 @@ from .view import View
 
 # Reading and checking a file of this size costs less than what it saves.
 _SMALL_BYTES: Final = 32 << 10
-_MARKERS: Final = layout.CONTROL_MASK | layout.TRANSACTIONAL_MASK
 
 
 class SmallLogs:
@@ -39,8 +38,8 @@ class SmallLogs:
     ) -> View | None:
         """Returns what `Log.view` returns for a partition whose ``directory`` the caller holds, and
         whose checkpointed log start offset is known. Returns None if only a `Log` can tell: unless
-        the log's first file is its only one, and has nothing but whole batches of magic 2, with
-        right checksums and without transactions."""
+        the log's first file is its only one, and has nothing but whole batches that
+        `are_plain`."""
         try:
             before = held.stat().st_mtime_ns
             damage: list[CorruptError] = []
@@ -77,10 +76,7 @@ class SmallLogs:
         table, walk = b.scan(data, len(data), 0, self._room, whole=True)
         if walk.end != size or walk.is_fault or not len(table):
             return -1
-        for magic, attributes in table.rows[:, (b.MAGIC, b.ATTRIBUTES)].tolist():
-            if magic < 2 or attributes & _MARKERS:
-                return -1
-        if first_bad_checksum(memoryview(data), table, 0) < len(table):
+        if not are_plain(memoryview(data), table, 0):
             return -1
         last = int(table.rows[-1, b.LAST_OFFSET])
         return last + 1 if last <= layout.MAX_INT32 else -1  # Kafka rolls before that
