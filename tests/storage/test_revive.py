@@ -403,6 +403,16 @@ def is_open(row: object) -> bool:
     return isinstance(row, RevivedTransaction)
 
 
+def test_a_partition_with_an_impossible_number(tmp_path: Path) -> None:
+    write_log_dir(tmp_path / "data", {})
+    batch = build_batch([SimpleRecord(5)], BatchFields())
+    write_partition(tmp_path / "data" / "t-0", [batch])
+    write_partition(tmp_path / "data" / "t-2147483647", [batch])
+    with pytest.raises(LogDirError, match="t has 2 partitions, one of them with number 2147483647"):
+        run(tmp_path / "data", new=tmp_path / "new")
+    assert not (tmp_path / "new").exists()
+
+
 def test_links_share_sealed_segments_only(corpora: Corpora, tmp_path: Path) -> None:
     shutil.copytree(corpora.path("groups43"), tmp_path / "source")
     run(tmp_path / "source", new=tmp_path / "new", link=True)

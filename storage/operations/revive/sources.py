@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -24,6 +24,8 @@ from .request import INTERNAL_TOPICS, Revive, ReviveNote, is_wanted
 from .topic_configs import configs_for
 
 _DEFAULT_NODE_ID: Final = 1
+# More partitions than any topic loses.
+_MOST_MISSING: Final = 100_000
 _CLEANUP_POLICY: Final = "cleanup.policy"
 # Configs of a broker that belong to its machine and network.
 _OF_MACHINE: Final = ("listener", "advertised.listeners", "ssl.", "sasl.", "principal.")
@@ -162,7 +164,7 @@ class _Survey:
                     " unless you name it"
                 )
             return None
-        numbers = range(max([-1, *there, *(known.partitions if known else ())]) + 1)
+        numbers = self._numbers(name, {*there, *(known.partitions if known else ())})
         if not any(is_wanted(self._request.selection, name, each) for each in numbers):
             return None
         topic_id = known.topic_id if known is not None else ""
@@ -182,6 +184,15 @@ class _Survey:
         ids = [self._topic_id(each) for each in found.values() if each is not None]
         topic_id = topic_id or next(filter(None, ids), "") or random_uuid_text()
         return SourceTopic(name, topic_id, found, self._topic_configs(name, found))
+
+    def _numbers(self, name: str, known: Collection[int]) -> range:
+        """Returns the numbers of a topic's partitions, including those that are missing. Raises
+        LogDirError if these are so many that one of the others cannot be right."""
+        numbers = range(max(known, default=-1) + 1)
+        if len(numbers) - len(known) > _MOST_MISSING:
+            why = f"topic {name} has {len(known)} partitions, one of them with number {numbers[-1]}"
+            raise LogDirError(self._engine.log_dirs.dirs[0].path, why)
+        return numbers
 
     def _partition(self, key: TopicPartition, topic_id: str) -> PartitionDir | None:
         found = self._engine.partition_dir(*key)
