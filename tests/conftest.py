@@ -7,7 +7,6 @@ import importlib
 import os
 import signal
 import subprocess
-from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -23,11 +22,10 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # For all drivers, however a test starts them.
 os.environ["SPARK_SUBMIT_OPTS"] = class_data.options()
 
-#: Fixtures that take many seconds to set up, a running broker's client and the built wheel: the
-#: tests that use one share it in one process.
-SHARED = ("driver", "built")
-#: So many processes run the tests of Spark, each with its own session.
-SPARK_SESSIONS = 2
+#: Fixtures that take seconds to set up, the longest first, such as a session of Spark, whose first
+#: queries compile much, or a running broker's client: the tests that use one share it in one
+#: process.
+SHARED = ("spark", "cluster", "driver", "ask", "built", "printed", "browser", "utf8", "large")
 #: A test with a longer timeout starts early, because it takes a large part of the whole run.
 LONG_SECONDS = 1000
 #: So many characters or bytes of a parameter are part of a test's name.
@@ -58,11 +56,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
     items.sort(key=urgency)
     if config.pluginmanager.hasplugin("xdist"):
-        sessions = _sessions([item for item in items if item.get_closest_marker("spark")])
         for item in items:
             names = [name for name in SHARED if name in getattr(item, "fixturenames", ())]
-            if item.get_closest_marker("spark") is not None:
-                names = [f"spark-{sessions[item.path]}"]
             if names:
                 item.add_marker(pytest.mark.xdist_group(names[0]))
 
@@ -85,17 +80,6 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 def _is_for_brokers(item: pytest.Item) -> bool:
     return item.path.parent.name == "broker"
-
-
-def _sessions(items: list[pytest.Item]) -> dict[Path, int]:
-    """Distributes the files of Spark's tests over its sessions; returns the session of each."""
-    counts = Counter(item.path for item in items)
-    loads = [0] * SPARK_SESSIONS
-    found = {}
-    for path, count in sorted(counts.items(), key=lambda each: (-each[1], each[0])):
-        found[path] = loads.index(min(loads))
-        loads[found[path]] += count
-    return found
 
 
 class Corpora:

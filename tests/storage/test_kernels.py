@@ -509,7 +509,7 @@ GATHERED = st.tuples(st.sampled_from((0, 2)), st.integers(-1, 17), PLACE, st.int
 
 
 @given(
-    st.lists(PLACED, min_size=10, max_size=10),
+    st.lists(PLACED, min_size=12, max_size=12),
     st.binary(max_size=40),
     st.lists(SPAN, max_size=4),
     st.lists(GATHERED, max_size=2),
@@ -577,11 +577,11 @@ def test_a_column_that_is_not_there_is_refused(kernel: ModuleType) -> None:
         kernel.gather(b"", spans, 0, np.zeros(1, dtype=np.int32), out)
     with pytest.raises(ValueError, match="columns"):
         kernel.header_spans(b"", spans, np.zeros((1, 3), dtype=np.int32))
-    numbers, places = np.zeros(2, dtype=np.int32), np.zeros(10, dtype=np.int64)
+    numbers, places = np.zeros(2, dtype=np.int32), np.zeros(12, dtype=np.int64)
     for row, what in (([5, 0, 0, 0], "column"), ([0, 0, 1, 0], "room"), ([0, 0, 0], "four")):
         gathered = np.array([row], dtype=np.int64)
         with pytest.raises(ValueError, match=what):
-            kernel.write(out, numbers, places, *[b""] * 10, b"", spans, gathered)
+            kernel.write(out, numbers, places, *[b""] * 12, b"", spans, gathered)
 
 
 # -- index entries ------------------------------------------------------------------------------

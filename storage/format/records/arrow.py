@@ -53,8 +53,8 @@ _SAMPLE: Final[dict[str, Any]] = {
 }
 
 _NOTHING: Final = memoryview(b"")
-# How many buffers the kernel's ``write`` takes.
-_WRITTEN: Final = 10
+# How many buffers the kernel's ``write`` takes: all of a batch without keys and headers.
+_WRITTEN: Final = 12
 _PADDING: Final = bytes(_ALIGNMENT)
 _NO_SPANS: Final[Int32s] = np.empty((0, 6), dtype=np.int32)
 # Bytes counted per record and header, besides keys and values, to decide where a table ends.
