@@ -5,9 +5,11 @@ from __future__ import annotations
 import gc
 import importlib
 import os
+import re
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -26,6 +28,9 @@ os.environ["SPARK_SUBMIT_OPTS"] = class_data.options()
 #: queries compile much, or a running broker's client: the tests that use one share it in one
 #: process.
 SHARED = ("spark", "cluster", "driver", "ask", "built", "printed", "browser", "utf8", "large")
+#: The choice of the last step of tests/run.sh, and what such tests have in their file.
+NOT_QUICK = "slow or broker or spark"
+MARKS = re.compile(r"\bmark\.(slow|broker|spark)\b")
 #: A test with a longer timeout starts early, because it takes a large part of the whole run.
 LONG_SECONDS = 1000
 #: So many characters or bytes of a parameter are part of a test's name.
@@ -38,6 +43,20 @@ def pytest_make_parametrize_id(val: object) -> str | None:
     if isinstance(val, str | bytes) and len(val) > LONG_NAME:
         return f"{val[:LONG_NAME]!a}-{len(val)}"
     return None
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Spares each process of the last step of tests/run.sh the import of files with quick tests
+    alone."""
+    if config.option.markexpr != NOT_QUICK or not collection_path.name.startswith("test_"):
+        return None
+    return None if _has_marks(collection_path) else True
+
+
+@cache
+def _has_marks(path: Path) -> bool:
+    """Returns whether a file has, as its text shows, tests that are not quick."""
+    return path.parent.name == "broker" or bool(MARKS.search(path.read_text(encoding="utf-8")))
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
@@ -54,6 +73,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             return 1, -patience
         return (2 if _is_for_brokers(item) else 3), -patience
 
+    for item in items:
+        if any(item.get_closest_marker(name) for name in NOT_QUICK.split(" or ")):
+            assert _has_marks(item.path), f"its marks are not in its text: {item.nodeid}"
     items.sort(key=urgency)
     if config.pluginmanager.hasplugin("xdist"):
         for item in items:
