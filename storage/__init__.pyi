@@ -291,6 +291,11 @@ from .operations.request import ProgressListener as ProgressListener
 from .operations.request import Request as Request
 from .operations.request import Row as Row
 from .operations.request import writable as writable
+from .operations.revive.request import Revive as Revive
+from .operations.revive.request import RevivedNode as RevivedNode
+from .operations.revive.request import RevivedPartition as RevivedPartition
+from .operations.revive.request import RevivedTransaction as RevivedTransaction
+from .operations.revive.revive import revive as revive
 from .operations.salvage import Salvage as Salvage
 from .operations.salvage import SalvagedSegment as SalvagedSegment
 from .operations.salvage import SalvageUnit as SalvageUnit

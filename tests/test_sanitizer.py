@@ -17,8 +17,8 @@ KERNELS = "storage/format/kernels"
 CHOSEN = (
     *("arrow", "batch", "builder", "codecs", "columns", "control", "decoder", "dumps", "encoder"),
     *("index_builder", "index_file", "json_input", "kernels", "key_entries", "lines", "lookup"),
-    *("offset_index", "offset_map", "point_lookup", "record_filter", "rewrite", "salvage"),
-    *("text_input", "time_index", "validate", "walk"),
+    *("offset_index", "offset_map", "offset_table", "point_lookup", "record_filter", "rewrite"),
+    *("salvage", "text_input", "time_index", "validate", "walk"),
 )
 
 
@@ -31,7 +31,7 @@ def sanitized(tmp_path: Path) -> Path:
     tree = tmp_path / "tree"
     # The output of Cython and of Python's compiler is kept, since sanitizers slow Python down. A
     # release build leaves bare roots, whose devices (/dev/full) have no end.
-    names = (".*", "lib.*", "temp.*", "release", "*.so", "*.egg-info")
+    names = (".*", "lib.*", "temp.*", "release", "*.so", "*.jsa", "*.egg-info")
     leftovers = shutil.ignore_patterns(*names)
     shutil.copytree(ROOT, tree, symlinks=True, ignore=leftovers)
     subprocess.run(

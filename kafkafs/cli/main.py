@@ -44,6 +44,7 @@ VERBS: Final = {
     "undelete": "undelete",
     "why": "why",
     "recover": "recover",
+    "revive": "revive",
     "verify": "verify",
     "diff": "diff",
     "report": "report",

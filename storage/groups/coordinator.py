@@ -108,7 +108,7 @@ class RecordedGroup(Protocol):
 
 
 class ClassicGroup:
-    """A group of consumers that use JoinGroup, or of none: it then only has offsets."""
+    """A group whose members use JoinGroup. One without members may only have offsets."""
 
     type: Final = GroupType.CLASSIC
 

@@ -140,14 +140,19 @@ class GroupsImage:
         self._coordinators = coordinators
         self._shares = shares
         self._find_topic_names = find_topic_names
+        # The group whose offsets were returned last, and these.
+        self._last: tuple[str | None, Sequence[PartitionOffset]] = None, ()
         self.failed = failed
 
     @cached_property
     def groups(self) -> Mapping[str, DescribedGroup]:
-        """The groups in order of name."""
-        found = {}
+        """The groups in order of name. If the topic got more partitions, two of them may record a
+        group; then the one counts that records it now."""
+        found: dict[str, DescribedGroup] = {}
         for number, state in self._coordinators.items():
             for name, group in _existing(state):
+                if name in found and number != coordinator_partition(name, self._partitions):
+                    continue
                 found[name] = DescribedGroup(
                     name, group.type, group.state, group.protocol_type, group.epoch, number
                 )
@@ -167,10 +172,17 @@ class GroupsImage:
         place = "" if is_here else f"{OFFSETS_TOPIC}-{number}"
         return UnknownGroup(name, tuple(self.groups), place, self._then)
 
-    def offsets(self, group: DescribedGroup) -> list[PartitionOffset]:
+    def offsets(self, group: DescribedGroup) -> Sequence[PartitionOffset]:
         """Returns what a group has read, by topic and partition."""
-        if group.type is GroupType.SHARE:
-            return self._share_offsets(group.name)
+        # A mount asks for the same group with each lookup of one of its files.
+        name, found = self._last
+        if name != group.name:
+            is_share = group.type is GroupType.SHARE
+            found = self._share_offsets(group.name) if is_share else self._offsets(group)
+            self._last = group.name, found
+        return found
+
+    def _offsets(self, group: DescribedGroup) -> list[PartitionOffset]:
         recorded = self._recorded(group)
         subscribed = recorded.subscribed_topics()
         found = []

@@ -12,7 +12,7 @@ from ..format.messages.message import Message
 _SNAPSHOT: Final = 0
 #: In place of a start offset or a count that is not known.
 UNKNOWN: Final = -1
-# Of a field of an update that changes nothing.
+# The value of a field of an update that leaves the old value in place.
 _UNCHANGED: Final = -1
 
 

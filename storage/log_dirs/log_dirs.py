@@ -142,8 +142,7 @@ class LogDirs:
 
     def cluster_metadata(self) -> ClusterMetadata:
         """Returns the reader of `__cluster_metadata-0`. Raises what `metadata_partition` raises."""
-        found = self.metadata_partition()
-        return self._metadata.of(found.directory, found.inode, found.log_start_offset)
+        return self._metadata.of(self.metadata_partition())
 
     def metadata_partition(self) -> PartitionDir:
         """Returns the directory of `__cluster_metadata-0`. Raises NoClusterMetadata if there is
@@ -161,6 +160,11 @@ class LogDirs:
     def stored_configs(self, topic: str) -> Mapping[str, str]:
         """Returns a topic's configs from kafkafs's own file, as texts by name."""
         return newest(log_dir.stored_configs for log_dir in self.dirs).configs.get(topic, {})
+
+    @property
+    def preferred(self) -> LogDir | None:
+        """The preferred directory, whose replicas are served; None if there is none."""
+        return self._preferred
 
     @property
     def problems(self) -> list[str]:

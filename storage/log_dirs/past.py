@@ -70,8 +70,7 @@ class Past:
     def cluster_metadata(self) -> ClusterMetadata:
         """Returns the reader of `__cluster_metadata-0`. Raises what `LogDirs.metadata_partition`
         raises."""
-        found = self._log_dirs.metadata_partition()
-        return self._metadata.of(found.directory, found.inode, found.log_start_offset)
+        return self._metadata.of(self._log_dirs.metadata_partition())
 
     @property
     def metadata_problems(self) -> list[str]:

@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import combinations
 from time import monotonic
 from typing import Final, NamedTuple
 
 from ..errors import CorruptError, LogDirError, SegmentGone, StorageError, fresh
-from ..format.files.names import LEADER_EPOCH_FILE, METADATA_TOPIC, TopicPartition
+from ..format.files.names import LEADER_EPOCH_FILE, METADATA_TOPIC, FileKind, TopicPartition
 from ..io.disk import DirFd
 from ..log.read.context import ReadContext
 from ..log.read.log import Log
@@ -118,13 +118,36 @@ class _Life:
         return ""
 
 
+class _LogState(NamedTuple):
+    """What an append to a replica changes: size and mtime of its `active` `.log` ("" if it has
+    none), and the mtime of its directory; in ns, and 0 for what does not exist."""
+
+    active: str
+    size: int = 0
+    log_mtime: int = 0
+    directory_mtime: int = 0
+
+    @classmethod
+    def of(cls, directory: DirFd, active: str) -> _LogState:
+        try:
+            directory_mtime = directory.stat().st_mtime_ns
+            if not active:
+                return cls(active, directory_mtime=directory_mtime)
+            log = directory.stat(active)
+        except (StorageError, OSError):
+            return cls(active)
+        return cls(active, log.st_size, log.st_mtime_ns, directory_mtime)
+
+
 class _Replica(NamedTuple):
-    """A replica that takes part in an election. Without readable leader epochs it takes part as one
-    that has none; `epochs_error` says why they cannot be read, "" if they can."""
+    """A replica that takes part in an election, whose log was in a `state`. Without readable leader
+    epochs it takes part as one that has none; `epochs_error` says why they cannot be read, "" if
+    they can."""
 
     found: PartitionDir
     end: ReplicaEnd
     epochs_error: str
+    state: _LogState
 
     @property
     def _path(self) -> str:
@@ -165,7 +188,7 @@ class _Replica(NamedTuple):
 class _Selected:
     """The result of an election between `copies`, whose files of leader epochs had these `stamps`.
     `unserved`: the replicas that may have what the served one lacks, one line each; `problems`: the
-    others that differ."""
+    others that differ. `states`: the log of each replica that took part, as last seen."""
 
     copies: tuple[PartitionDir, ...]
     stamps: tuple[tuple[int, int], ...]
@@ -173,6 +196,19 @@ class _Selected:
     unserved: tuple[str, ...]
     problems: tuple[str, ...]
     checked_at: float
+    states: Mapping[PartitionDir, _LogState] = field(default_factory=dict)
+
+    def states_now(self) -> dict[PartitionDir, _LogState]:
+        return {
+            found: _LogState.of(found.directory, state.active)
+            for found, state in self.states.items()
+        }
+
+    def may_be_overtaken(self, now: Mapping[PartitionDir, _LogState]) -> bool:
+        """Returns whether another log than the served one has changed. Its broker may have stopped,
+        which changes no leader epoch if it was a follower."""
+        served = self.served
+        return now != self.states and now.get(served) == self.states.get(served)
 
 
 class ReplicaSelector:
@@ -224,8 +260,9 @@ class ReplicaSelector:
                 now = monotonic()
                 if len(copies) == 1 or now - known.checked_at < _ELECTION_SECONDS:
                     return known.served
-                if known.stamps == _stamps(copies):
-                    self._selected[key] = replace(known, checked_at=now)
+                states = known.states_now()
+                if known.stamps == _stamps(copies) and not known.may_be_overtaken(states):
+                    self._selected[key] = replace(known, checked_at=now, states=states)
                     return known.served
             try:
                 found = self._selected[key] = self._select(key, partitions)
@@ -255,7 +292,11 @@ class ReplicaSelector:
         replicas, unserved = self._replicas(key, candidates)
         if not replicas:
             raise LogDirError(candidates[0].path, f"no replica can be read; {unserved[0]}")
+        known = self._selected.get(key)
+        if known is not None:  # it stays the served one among equals
+            replicas.sort(key=lambda replica: replica.found != known.served)
         leader = replicas[elect([replica.end for replica in replicas])]
+        replicas.sort(key=lambda replica: copies.index(replica.found))
         for replica in replicas:
             if replica.is_ahead(leader):
                 unserved.append(replica.describe_ahead(leader))
@@ -263,8 +304,9 @@ class ReplicaSelector:
                 problems.append(replica.describe_behind(leader))
             if replica.epochs_error:
                 unserved.append(replica.describe_epochs_error())
-        served = leader.found
-        return _Selected(copies, stamps, served, tuple(unserved), tuple(problems), monotonic())
+        states = {replica.found: replica.state for replica in replicas}
+        lines = tuple(unserved), tuple(problems)
+        return _Selected(copies, stamps, leader.found, *lines, monotonic(), states)
 
     def _of_one_life(
         self, key: TopicPartition, partitions: Partitions
@@ -306,8 +348,7 @@ class ReplicaSelector:
             found = partitions.get((METADATA_TOPIC, 0))
             if found is None:
                 return ""
-            where = found.directory, found.inode, found.log_start_offset
-            known = self._metadata.of(*where).image().topics.get(topic)
+            known = self._metadata.of(found).image().topics.get(topic)
         except (StorageError, OSError):
             return ""
         return f" (the cluster's metadata has {printable(known.topic_id)})" if known else ""
@@ -319,7 +360,7 @@ class ReplicaSelector:
         readable, failed = [], []
         for found in candidates:
             try:
-                end_offset = self._end_offset(key, found)
+                end_offset, state = self._end_offset(key, found)
             except (StorageError, OSError) as error:
                 failed.append(f"{printable(found.path)}: replica not readable: {error}")
                 continue
@@ -328,14 +369,18 @@ class ReplicaSelector:
                 epochs = read_leader_epochs(found.directory)
             except (StorageError, OSError) as error:
                 why = str(error)
-            readable.append(_Replica(found, ReplicaEnd(epochs, end_offset), why))
+            readable.append(_Replica(found, ReplicaEnd(epochs, end_offset), why, state))
         return readable, failed
 
-    def _end_offset(self, key: TopicPartition, found: PartitionDir) -> int:
-        """Returns a replica's log end offset."""
-        start = found.log_start_offset
+    def _end_offset(self, key: TopicPartition, found: PartitionDir) -> tuple[int, _LogState]:
+        """Returns a replica's log end offset, and the state of its log at that end or before."""
+        directory = found.directory
+        log = Log(directory, *key, found.log_start_offset, self._context)
         try:
-            return Log(found.directory, *key, start, self._context).view().end_offset
+            segments = log.view().segments
+            active = segments[-1].files.name(FileKind.LOG) if segments else ""
+            state = _LogState.of(directory, active)
+            return log.view().end_offset, state
         finally:
             self._context.files.drop(found.directory)
 

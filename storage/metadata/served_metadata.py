@@ -3,7 +3,7 @@ directory: another replica may be elected, or a broker may make the directory ag
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import Protocol
 
 from ..format.files.names import METADATA_TOPIC
 from ..io.disk import DirFd
@@ -12,28 +12,33 @@ from ..log.read.log import Log
 from .cluster_metadata import ClusterMetadata
 
 
+class MetadataDir(Protocol):
+    """A directory of `__cluster_metadata-0`; equal to itself as long as it is not made again."""
+
+    @property
+    def directory(self) -> DirFd: ...
+    def log_start_offset(self) -> int: ...
+
+
 class ServedMetadata:
     """Reads the metadata, as they are now or as of `at_ms` (ms since 1970)."""
 
     def __init__(self, context: ReadContext, at_ms: int | None = None) -> None:
         self._context = context
         self._at_ms = at_ms
-        # The directory's path and inode, its log and the reader; replaced as a whole.
-        self._known: tuple[tuple[str, int], Log, ClusterMetadata] | None = None
+        # Replaced as a whole, so that any thread may read it.
+        self._known: tuple[MetadataDir, Log, ClusterMetadata] | None = None
 
-    def of(
-        self, directory: DirFd, inode: int, log_start_offset: Callable[[], int]
-    ) -> ClusterMetadata:
-        """Returns the reader of a directory, the same one until another directory is given.
-        `log_start_offset`: as for `Log`."""
-        key, known = (directory.path, inode), self._known
-        if known is None or known[0] != key:
+    def of(self, found: MetadataDir) -> ClusterMetadata:
+        """Returns the reader of a directory, the same one until another directory is given."""
+        known = self._known
+        if known is None or known[0] != found:
             context, at_ms = self._context, self._at_ms
-            log = Log(directory, METADATA_TOPIC, 0, log_start_offset, context)
-            shown = log
+            place = found.directory, METADATA_TOPIC, 0, found.log_start_offset
+            log = shown = Log(*place, context)
             if at_ms is not None:
-                shown = Log(directory, METADATA_TOPIC, 0, log_start_offset, context, at_ms)
-            known = self._known = key, log, ClusterMetadata(shown, context, at_ms, log)
+                shown = Log(*place, context, at_ms)
+            known = self._known = found, log, ClusterMetadata(shown, context, at_ms, log)
         return known[2]
 
     @property

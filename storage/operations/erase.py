@@ -298,11 +298,11 @@ def _search(
             continue  # in another life of the topic, it is the offset of another record
         replicas = [*life.replicas, *(_futures(engine, key) if life.state is None else ())]
         try:
-            disk = PartitionOnDisk(life.log, replicas)
-        except UnknownPartition:
+            disk = PartitionOnDisk(life.log, replicas, deleted=life.aside)
+        except (UnknownPartition, SegmentGone):
             if life.state is None:
                 raise
-            continue  # its files were removed just now
+            continue  # its files are being removed
         total, done = sum(file.segment.size for file in disk.files), 0
         for file in disk.files:
             on_progress(done, total)

@@ -43,7 +43,7 @@ class OffsetProblem(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ListGroups:
-    """Lists the offsets of these groups; of all without names."""
+    """Lists the offsets of these groups, or of all if none is named."""
 
     groups: tuple[str, ...] = ()
 
@@ -57,7 +57,7 @@ class ListGroups:
 
 @dataclass(frozen=True, slots=True)
 class ListMembers(ListGroups):
-    """Lists the members of these groups; of all without names."""
+    """Lists the members of these groups, or of all if none is named."""
 
 
 @dataclass(frozen=True, slots=True)

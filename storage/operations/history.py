@@ -18,12 +18,13 @@ from __future__ import annotations
 import heapq
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import groupby
 from typing import Any, Final
 
-from ..errors import CorruptError, SegmentGone, UnknownPartition, UnknownTopic
+from ..errors import CorruptError, LogDirError, SegmentGone, UnknownPartition, UnknownTopic
 from ..format.files.names import PartitionState, TopicPartition, may_be_of_topic
 from ..format.kernels import keys as kernel
 from ..format.layout import MAX_OFFSET
@@ -69,8 +70,8 @@ class History(PartitionsRequest):
 
     def directories(self, engine: Engine) -> list[DirFd]:
         """Returns the directories that are searched."""
-        lives = (life for key in self.units(engine) for life in lives(engine, key))
-        return [each for life in lives for each in (life.log.directory, *life.replicas)]
+        found = (life for key in self.units(engine) for life in lives(engine, key))
+        return [each for life in found for each in life.directories]
 
 
 def _partitions(engine: Engine, topic: str, number: int | None) -> list[TopicPartition]:
@@ -90,23 +91,29 @@ def _partitions(engine: Engine, topic: str, number: int | None) -> list[TopicPar
 
 
 def _set_aside(engine: Engine, topic: str | None = None) -> list[PartitionDir]:
-    """Returns the directories of deleted and stray partitions, or of those of one topic."""
-    return [
-        each
-        for log_dir in engine.log_dirs.dirs
-        for each in log_dir.partitions()
-        if each.state in _ASIDE and (topic is None or may_be_of_topic(each.name, topic))
-    ]
+    """Returns the directories of deleted and stray partitions, or of those of one topic. A log
+    directory that cannot be listed is left out, as it is for partitions in use."""
+    found: list[PartitionDir] = []
+    for log_dir in engine.log_dirs.dirs:
+        with suppress(LogDirError, OSError):
+            found += (each for each in log_dir.partitions() if each.state in _ASIDE)
+    return [each for each in found if topic is None or may_be_of_topic(each.name, topic)]
 
 
 @dataclass(frozen=True, slots=True)
 class Life:
-    """The directories of a partition during one life of its topic: that of `log`, and of other
-    replicas. `state`: that of all its versions; None for the partition in use."""
+    """The directories of a partition during one life of its topic: that of `log`, of other
+    `replicas`, and of those that were deleted or set aside. `state`: that of all its versions; None
+    for the partition in use."""
 
     log: Log
-    replicas: Sequence[DirFd]
+    replicas: Sequence[DirFd] = ()
+    aside: Sequence[DirFd] = ()
     state: VersionState | None = None
+
+    @property
+    def directories(self) -> list[DirFd]:
+        return [self.log.directory, *self.replicas, *self.aside]
 
 
 def lives(engine: Engine, key: TopicPartition) -> Iterator[Life]:
@@ -121,17 +128,21 @@ def lives(engine: Engine, key: TopicPartition) -> Iterator[Life]:
     try:
         log = engine.log(*key)
         others = [each for each in engine.copies_of(*key) if each.path != log.path]
-        others += ended.pop(_topic_id(engine.partition_dir(*key)), [])
-        current = Life(log, [each.directory for each in others])
+        aside = ended.pop(_topic_id(engine.partition_dir(*key)), [])
+        current = Life(log, _directories(others), _directories(aside))
     except (UnknownTopic, UnknownPartition):
         if not ended:
             raise
     for dirs in sorted(ended.values(), key=_changed_at):
         first, *rest = dirs
         log = Log(first.directory, topic, number, lambda: 0, engine.context, engine.at_ms)
-        yield Life(log, [each.directory for each in rest], _ASIDE[first.state])
+        yield Life(log, (), _directories(rest), _ASIDE[first.state])
     if current is not None:
         yield current
+
+
+def _directories(found: Sequence[PartitionDir]) -> list[DirFd]:
+    return [each.directory for each in found]
 
 
 def _topic_id(directory: PartitionDir) -> str:
@@ -191,10 +202,10 @@ def history(
         for life in lives(engine, key):
             try:
                 found = _Search(engine, key, life, request, progress)
-            except UnknownPartition:
+            except (UnknownPartition, SegmentGone):
                 if life.state is None:
                     raise
-                continue  # its files were removed just now
+                continue  # its files are being removed
             yield from found.versions()
 
     return per_partition(engine, request, "searching", search, progress)
@@ -234,7 +245,7 @@ class _Search:
         self._life = life
         self._request = request
         self._progress = progress
-        self._disk = PartitionOnDisk(life.log, life.replicas, engine.at_ms)
+        self._disk = PartitionOnDisk(life.log, life.replicas, engine.at_ms, deleted=life.aside)
         self._damage: list[PartitionFailed] = []
 
     def versions(self) -> Iterator[KeyVersion | PartitionFailed]:

@@ -61,6 +61,13 @@ READING: Final[Mapping[str, list[str]]] = {
     "purge": ["purge --dry-run DIR", "purge --dry-run --stray DIR"],
     "undelete": ["undelete --list DIR", "undelete --list DIR TOPIC"],
     "recover": ["recover --dry-run DIR", "recover --dry-run DIR TOPIC/0"],
+    "revive": [
+        "revive --dry-run DIR -o OUT",
+        "revive --dry-run --json DIR -o OUT TOPIC/0",
+        "revive DIR -o OUT NEW",
+        "revive DIR -o FULL",
+        "revive --kafka-version 2.8 DIR -o OUT",
+    ],
     "mount": [
         "mount --check DIR EMPTY",
         "mount --rw --check DIR EMPTY",

@@ -42,13 +42,15 @@ def work(path: Path, first: int, last: int) -> None:
             clock.advance(HOUR_MS)
 
 
-@pytest.fixture
-def both(tmp_path: Path) -> tuple[Path, Path]:
-    """Returns a log directory, and a copy of it from noon."""
-    work(tmp_path / "now" / "data", -3, 1)
-    shutil.copytree(tmp_path / "now", tmp_path / "noon")
-    work(tmp_path / "now" / "data", 1, 4)
-    return tmp_path / "now" / "data", tmp_path / "noon" / "data"
+@pytest.fixture(scope="module")
+def both(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Returns a log directory, and a copy of it from noon; for tests that only read."""
+    now = tmp_path_factory.mktemp("now")
+    noon = now.with_name("noon")
+    work(now / "data", -3, 1)
+    shutil.copytree(now, noon)
+    work(now / "data", 1, 4)
+    return now / "data", noon / "data"
 
 
 @pytest.mark.parametrize(

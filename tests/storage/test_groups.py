@@ -47,7 +47,7 @@ from tests.group_records import (
     group_tombstone,
     text,
 )
-from tests.logs import write_topic
+from tests.logs import write_partition, write_topic
 from tests.reading import UNCOMMITTED
 
 Corpus = Callable[[str], Path]
@@ -468,6 +468,7 @@ def test_the_image_is_read_again_only_after_a_change(tmp_path: Path) -> None:
     reader = GroupsReader(Engine(str(tmp_path)))
     image = reader.image()
     assert reader.image() is image
+    assert image.offsets(image.group("g")) is image.offsets(image.group("g"))
     log = tmp_path / f"{OFFSETS}-0" / "00000000000000000000.log"
     with log.open("ab") as file:
         file.write(build_batch([commit("h", "t", 0, 1)], BatchFields(base_offset=1)))
@@ -524,6 +525,14 @@ def test_no_record_is_so_bad_that_the_others_are_not_shown(
 )
 def test_the_partition_of_a_group(group: str, partitions: int, expected: int) -> None:
     assert coordinator_partition(group, partitions) == expected
+
+
+def test_a_group_in_two_partitions_is_the_one_in_its_own(tmp_path: Path) -> None:
+    for number in (0, 1):
+        records = [commit(group, "t", 0, number) for group in "gh"]
+        write_partition(tmp_path / f"{OFFSETS}-{number}", [build_batch(records)])
+    rows = rows_of(Engine(str(tmp_path)))
+    assert [(row.group.name, row.offset) for row in rows] == [("g", 1), ("h", 0)]
 
 
 Applied = tuple[int, dict[str, Any], dict[str, Any] | None]

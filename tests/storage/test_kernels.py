@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import os
 import re
+from functools import reduce
+from itertools import chain
+from operator import and_, or_
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -73,6 +76,23 @@ def scanned(kernel: ModuleType, data: bytes, *arguments: Any) -> tuple[object, .
         data, start, available, position, previous, whole, table, first_row
     )
     return count, end, why, table[first_row : first_row + count].tolist()
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), INT64, st.integers(-1, 1 << 40)), max_size=5))
+def test_both_forms_summarize_alike(rows: list[tuple[int, int, int]]) -> None:
+    table = np.zeros((len(rows), in_use("headers").COLUMNS), dtype=np.int64)
+    table[:, [MAGIC, ATTRIBUTES, RECORD_COUNT]] = np.array(rows, dtype=np.int64).reshape(-1, 3)
+    expected = (
+        min([2, *(magic for magic, _, _ in rows)]),
+        reduce(or_, (attributes for _, attributes, _ in rows), 0),
+        reduce(and_, (attributes for _, attributes, _ in rows), -1),
+        min((count for _, _, count in rows), default=(1 << 63) - 1),
+        sum(count for _, _, count in rows),
+    )
+    for kernel in both("headers"):
+        assert kernel.summary(table) == expected
+        with pytest.raises(ValueError, match="columns"):
+            kernel.summary(table[:, :13].copy())
 
 
 @given(
@@ -483,21 +503,64 @@ def test_both_forms_gather_any_spans_alike(
     assert results[0][1] == (*measured, int(timestamps.min(initial=0)))
 
 
-@given(st.lists(st.tuples(st.integers(-1, 40), st.binary(max_size=9)), min_size=4, max_size=4))
-def test_both_forms_write_alike(parts: list[tuple[int, bytes]]) -> None:
+PLACE = st.integers(0, 55) | st.integers(-1, 70)
+PLACED = st.tuples(PLACE, st.binary(max_size=9))
+GATHERED = st.tuples(st.sampled_from((0, 2)), st.integers(-1, 17), PLACE, st.integers(0, 20))
+
+
+@given(
+    st.lists(PLACED, min_size=12, max_size=12),
+    st.binary(max_size=40),
+    st.lists(SPAN, max_size=4),
+    st.lists(GATHERED, max_size=2),
+)
+def test_both_forms_write_alike(
+    parts: list[tuple[int, bytes]],
+    data: bytes,
+    rows: list[tuple[int, ...]],
+    columns: list[tuple[int, int, int, int]],
+) -> None:
+    """Buffers are copied, and columns gathered as `gather` does it; what has no room is refused."""
     positions = np.array([at for at, _ in parts], dtype=np.int64)
-    fits = all(0 <= at <= 32 - len(part) for at, part in parts)
-    expected = bytearray(32)
+    spans = np.array(rows, dtype=np.int32).reshape(len(rows), 6)
+    gathered = np.array([(c, n, at, at + size) for c, n, at, size in columns], dtype=np.int64)
+    fits = all(0 <= at <= 64 - len(part) for at, part in parts)
+    fits &= all(0 <= n < 16 - len(rows) and 0 <= at <= 64 - size for _, n, at, size in columns)
+    results = []
     for kernel in both("gather"):
-        out = bytearray(32)
-        if fits:
-            kernel.write(out, positions, *(part for _, part in parts))
-            for at, part in parts:
-                expected[at : at + len(part)] = part
-        else:
+        out = np.zeros(64, dtype=np.uint8)
+        expected = bytearray(64)
+        copied = (part for _, part in parts)
+        arguments = (out, out.view(np.int32), positions, *copied, data, spans)
+        if not fits:
             with pytest.raises(ValueError, match="no room"):
-                kernel.write(out, positions, *(part for _, part in parts))
-        assert out == expected
+                kernel.write(*arguments, gathered.reshape(-1, 4))
+            assert bytes(out) == expected
+            continue
+        is_right = kernel.write(*arguments, gathered.reshape(-1, 4))
+        for at, part in parts:
+            expected[at : at + len(part)] = part
+        for column, first, at, size in columns:
+            ends, joined = np.zeros(len(rows) + 1, dtype=np.int32), np.zeros(size, dtype=np.uint8)
+            if kernel.gather(data, spans, column, ends, joined) != size:
+                assert not is_right
+                break
+            expected[4 * first : 4 * (first + len(ends))] = ends.tobytes()
+            expected[at : at + size] = joined.tobytes()
+        else:
+            assert is_right
+        if is_right and not _are_overlapping(columns, len(rows)):
+            assert bytes(out) == expected
+        results.append((is_right, bytes(out) if is_right else b""))
+    assert results[:1] == results[1:]
+
+
+def _are_overlapping(columns: list[tuple[int, int, int, int]], rows: int) -> bool:
+    """Returns whether offsets or bytes of two columns have the same place, in which case the result
+    depends on the order of writing."""
+    places = [range(at, at + size) for _, _, at, size in columns]
+    places += [range(4 * first, 4 * (first + rows + 1)) for _, first, _, _ in columns]
+    return len({*chain(*places)}) < sum(map(len, places))
 
 
 @pytest.mark.parametrize("kernel", both("gather"), ids=["in use", "uncompiled"])
@@ -514,6 +577,11 @@ def test_a_column_that_is_not_there_is_refused(kernel: ModuleType) -> None:
         kernel.gather(b"", spans, 0, np.zeros(1, dtype=np.int32), out)
     with pytest.raises(ValueError, match="columns"):
         kernel.header_spans(b"", spans, np.zeros((1, 3), dtype=np.int32))
+    numbers, places = np.zeros(2, dtype=np.int32), np.zeros(12, dtype=np.int64)
+    for row, what in (([5, 0, 0, 0], "column"), ([0, 0, 1, 0], "room"), ([0, 0, 0], "four")):
+        gathered = np.array([row], dtype=np.int64)
+        with pytest.raises(ValueError, match=what):
+            kernel.write(out, numbers, places, *[b""] * 12, b"", spans, gathered)
 
 
 # -- index entries ------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ import base64
 import json
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ import pytest
 
 from kafkafs.storage.errors import ConfigError, LogDirError
 from kafkafs.storage.format.records.record_columns import SimpleRecord
+from kafkafs.storage.log.state.election import ReplicaEnd, elect
 from kafkafs.storage.log_dirs.engine import Engine
 from kafkafs.storage.operations.describe_topics import ListTopics, list_topics
 from kafkafs.storage.operations.groups import GroupOffset, ListGroups, list_groups
@@ -114,6 +115,56 @@ def test_a_new_leader_epoch_is_noticed(tmp_path: Path, monkeypatch: pytest.Monke
     assert values(engine) == [b"broker-2"] * 2
     engine.close_removed()
     assert [log.path for log in engine.opened()] == [f"{two}/t-0"]
+
+
+def append(log_dir: Path, *offsets: int, epoch: int = 0) -> None:
+    """Appends to the partition t-0 as a broker does, which writes no leader epoch that it has."""
+    with (log_dir / "t-0" / "00000000000000000000.log").open("ab") as log:
+        for offset in offsets:
+            fields = BatchFields(base_offset=offset, leader_epoch=epoch)
+            log.write(build_batch([SimpleRecord(100, None, log_dir.name.encode())], fields))
+
+
+def test_a_replica_whose_broker_stops_is_not_served_for_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A follower that stops changes no leader epoch, and the leader continues in the same one."""
+    monkeypatch.setattr("kafkafs.storage.log_dirs.replicas._ELECTION_SECONDS", 0.0)
+    one, two, three = (broker(tmp_path, node, 0) for node in (1, 2, 3))
+    engine = opened(one, two, three)
+    assert values(engine) == [b"broker-1"]
+    append(two, 1, 2)
+    append(three, 1, 2)
+    assert values(engine) == [b"broker-2"] * 3
+    behind = f"{one}/t-0: ends at offset 1, 2 before {two}/t-0, which is served"
+    assert engine.problems == [behind]
+    # Among equals, the one that is served stays.
+    append(one, 1, 2)
+    assert values(engine) == [b"broker-2"] * 3
+    assert engine.problems == []
+    append(three, 3)
+    assert values(engine) == [b"broker-3"] * 4
+
+
+def test_replicas_that_grow_together_are_not_compared_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kafkafs.storage.log_dirs.replicas._ELECTION_SECONDS", 0.0)
+    one, two = broker(tmp_path, 1, 0), broker(tmp_path, 2, 0)
+    engine = opened(one, two)
+    elections = 0
+
+    def counted(ends: Sequence[ReplicaEnd]) -> int:
+        nonlocal elections
+        elections += 1
+        return elect(ends)
+
+    monkeypatch.setattr("kafkafs.storage.log_dirs.replicas.elect", counted)
+    for offset in range(1, 5):
+        append(one, offset)
+        append(two, offset)
+        assert values(engine) == [b"broker-1"] * (offset + 1)
+    assert elections == 1
 
 
 def test_a_replica_whose_leader_epochs_cannot_be_read_loses(tmp_path: Path) -> None:

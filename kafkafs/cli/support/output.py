@@ -158,8 +158,8 @@ def _columns(character: str) -> int:
 
 def replace_file(path: str, data: bytes) -> None:
     """Writes a file. At every moment, even if writing fails, the path leads to the old file or to
-    the new one, which has the old one's permissions. What is no regular file is written in place.
-    Raises OSError that names the path."""
+    the new one, which has the old one's permissions. A device or a pipe is written to. Raises
+    OSError with the path as its filename."""
     try:
         before = os.stat(path).st_mode if os.path.exists(path) else None
         if before is not None and not stat.S_ISREG(before):

@@ -77,33 +77,33 @@ def combined(
         or powers.shape[1] != 256
     ):
         raise ValueError("a table of too few columns")
-    with cython.nogil:
-        for batch in range(batches):
-            at = table[batch, 0] - base
-            size = table[batch, 1]
-            if (
-                table[batch, 5] != 2
-                or at < 0
-                or size < 61
-                or size > 2147483647
-                or at > data.shape[0] - size
-                or (batch > 0 and at != following)
-            ):
-                following = -1
-                break
-            following = at + size
-            crc ^= ones
-            for i in range(21):  # the bytes that the CRC does not cover, and the CRC
-                crc = steps[(crc ^ data[at + i]) & 255] ^ (crc >> 8)
-            crc ^= ones
-            size -= 21
-            if size != known_size:
-                known_size = size
-                power = powers[0, size & 255]
-                if size >> 8:
-                    power = _product(power, powers[1, (size >> 8) & 255])
-                if size >> 16:
-                    power = _product(power, powers[2, (size >> 16) & 255])
-                    power = _product(power, powers[3, size >> 24])
-            crc = _product(crc, power) ^ cython.cast(cython.uint, table[batch, 6])
+    # Keeps the GIL: this finishes before another thread could acquire it.
+    for batch in range(batches):
+        at = table[batch, 0] - base
+        size = table[batch, 1]
+        if (
+            table[batch, 5] != 2
+            or at < 0
+            or size < 61
+            or size > 2147483647
+            or at > data.shape[0] - size
+            or (batch > 0 and at != following)
+        ):
+            following = -1
+            break
+        following = at + size
+        crc ^= ones
+        for i in range(21):  # the bytes that the CRC does not cover, and the CRC
+            crc = steps[(crc ^ data[at + i]) & 255] ^ (crc >> 8)
+        crc ^= ones
+        size -= 21
+        if size != known_size:
+            known_size = size
+            power = powers[0, size & 255]
+            if size >> 8:
+                power = _product(power, powers[1, (size >> 8) & 255])
+            if size >> 16:
+                power = _product(power, powers[2, (size >> 16) & 255])
+                power = _product(power, powers[3, size >> 24])
+        crc = _product(crc, power) ^ cython.cast(cython.uint, table[batch, 6])
     return -1 if following < 0 else crc

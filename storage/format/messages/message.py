@@ -77,14 +77,19 @@ class Schema:
         """Reads the message in `data` as Kafka's JSON converters do: without the fields that the
         version lacks and the tagged fields with their default value. Raises CorruptError if it is
         malformed or of an unknown version."""
+        return self.read_first(data, version)[0]
+
+    def read_first(self, data: bytes | memoryview, version: int) -> tuple[Message, int]:
+        """Reads the message at the start of `data`; also returns how many bytes follow it. Raises
+        as `read` does."""
         if not self.versions[0] <= version <= self.versions[1]:
             raise CorruptError(f"unknown version {version} of {self.name}")
         form = Fields if version >= self.flexible_from else ClassicFields
         read = self._readers.get(version)
         if read is None:
             read = self._readers[version] = _struct_reader(self.parts, version)
-        message: Message = read(form(data))
-        return message
+        fields = form(data)
+        return read(fields), len(fields.rest())
 
 
 def parse_schemas(text: str) -> list[Schema]:

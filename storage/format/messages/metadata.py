@@ -20,6 +20,7 @@ from ..primitives import UUID_BYTES, uuid_text
 from .fields import Fields
 from .message import Message, Schema, parse_schemas
 from .schemas import metadata
+from .writing import encode_message, unsigned_varint
 
 FRAME_VERSION: Final = 1
 _FRAME_BYTES: Final = 3  # as long as number and version are below 128
@@ -94,6 +95,13 @@ def metadata_schemas() -> Mapping[int, Schema]:
     return {schema.number: schema for schema in parse_schemas(metadata.SCHEMAS)}
 
 
+def format_metadata_record(number: int, version: int, message: Message) -> bytes:
+    """Returns the value of a record with a message as `Schema.read` returns it. Raises ValueError
+    if it is not a message of this type and version."""
+    data = encode_message(metadata_schemas()[number], message, version)
+    return b"".join(map(unsigned_varint, (FRAME_VERSION, number, version))) + data
+
+
 def _by_schema(value: bytes) -> MetadataRecord:
     fields = Fields(value)
     frame = fields.unsigned_varint()
@@ -105,10 +113,14 @@ def _by_schema(value: bytes) -> MetadataRecord:
     if schema is None:
         return MetadataRecord(number, None, f"unknown metadata record type {number}")
     newest = schema.versions[1]
-    unknown = ""
+    message, left = schema.read_first(fields.rest(), min(version, newest))
     if version > newest:
-        unknown = f"version {version} of {schema.name}, read as version {newest}, the last known"
-    return MetadataRecord(number, schema.read(fields.rest(), min(version, newest)), unknown)
+        what = f"version {version} of {schema.name}, read as version {newest}, the last known"
+        return MetadataRecord(number, message, what)
+    if left:
+        what = f"{left} bytes after the end of a {schema.name}"
+        raise CorruptError(what, position=len(value) - left)
+    return MetadataRecord(number, message)
 
 
 # -- readers of frequent records -------------------------------------------------------------------

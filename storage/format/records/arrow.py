@@ -53,9 +53,10 @@ _SAMPLE: Final[dict[str, Any]] = {
 }
 
 _NOTHING: Final = memoryview(b"")
-# How many buffers the kernel's ``write`` takes.
-_WRITTEN: Final = 4
+# How many buffers the kernel's ``write`` takes: all of a batch without keys and headers.
+_WRITTEN: Final = 12
 _PADDING: Final = bytes(_ALIGNMENT)
+_NO_SPANS: Final[Int32s] = np.empty((0, 6), dtype=np.int32)
 # Bytes counted per record and header, besides keys and values, to decide where a table ends.
 _ROW_BYTES: Final = 64
 
@@ -75,7 +76,7 @@ ROW_GROUP_LIMITS: Final = TableLimits(1 << 17, 16 << 20)
 def schema_of(names: Sequence[str] | None = None) -> pa.Schema:
     """Returns RECORD_SCHEMA, or its fields in ``names``, in RECORD_SCHEMA's order. Raises KeyError
     for others."""
-    return _form(None if names is None else tuple(names))[0]
+    return _form(None if names is None else tuple(names)).schema
 
 
 def to_record_batch(
@@ -91,29 +92,11 @@ def to_message(
     columns: Columns, topic: str, partition: int, names: Sequence[str] | None = None
 ) -> memoryview:
     """Returns the same batch as an encapsulated message of an Arrow stream."""
-    schema, envelope = _form(None if names is None else tuple(names))
+    form = _form(None if names is None else tuple(names))
     body = _Body(columns)
-    for name in schema.names:
-        _WRITERS[name](body, columns, topic, partition)
-    return envelope.message(len(columns), body)
-
-
-class _Gathered:
-    """The two buffers of a binary column: element offsets and bytes."""
-
-    __slots__ = ("column", "columns", "rows", "size", "spans")
-
-    def __init__(self, columns: Columns, spans: Int32s, column: int, size: int) -> None:
-        self.columns = columns
-        self.spans = spans
-        self.column = column
-        self.rows = len(spans)
-        self.size = size
-
-    def write(self, offsets: memoryview, data: memoryview) -> None:
-        done = kernel.gather(self.columns.data, self.spans, self.column, offsets, data)
-        if done != self.size:
-            raise CorruptError("records changed while they were copied", self.columns.file)
+    for write in form.writers:
+        write(body, columns, topic, partition)
+    return form.envelope.message(len(columns), body)
 
 
 class _Totals(NamedTuple):
@@ -129,47 +112,54 @@ class _Totals(NamedTuple):
 
 class _Body:
     """The parts of a message body: the length and null count of each array (``nodes``, flattened)
-    and the bytes of its buffers."""
+    and the sizes of its buffers, each of which is copied or gathered from the records."""
 
-    __slots__ = ("nodes", "parts", "sizes", "totals")
+    __slots__ = ("_columns", "_copied", "_gathered", "nodes", "sizes", "totals")
 
     def __init__(self, columns: Columns) -> None:
         self.totals = _Totals(*kernel.totals(columns.spans, columns.timestamps))
         self.nodes: list[int] = []
         self.sizes: list[int] = []
-        self.parts: list[memoryview | _Gathered] = []
+        self._columns = columns
+        # With the number of the buffer; a column that is gathered has two: offsets and bytes.
+        self._copied: list[tuple[int, memoryview]] = []
+        self._gathered: list[tuple[int, Int32s, int]] = []
 
     def add(self, *buffers: memoryview) -> None:
         for buffer in buffers:
-            self.sizes.append(len(buffer))
-            self.parts.append(buffer)
+            if size := len(buffer):
+                self._copied.append((len(self.sizes), buffer))
+            self.sizes.append(size)
 
-    def add_gathered(self, gathered: _Gathered) -> None:
-        self.sizes += (4 * (gathered.rows + 1), gathered.size)
-        self.parts.append(gathered)
+    def add_gathered(self, spans: Int32s, column: int, size: int) -> None:
+        """Adds the offsets and the bytes, ``size`` in all, of a column of spans."""
+        self._gathered.append((len(self.sizes), spans, column))
+        self.sizes += (4 * (len(spans) + 1), size)
 
     def write(self, out: memoryview, starts: Sequence[int]) -> None:
         """Writes the buffers to ``out`` at ``starts``, whose last element is the body's end."""
         for end, size in zip(starts[1:], self.sizes, strict=True):
             if size % _ALIGNMENT:
                 out[end - _ALIGNMENT : end] = _PADDING
-        index = 0
-        copied: list[tuple[int, memoryview]] = []
-        for part in self.parts:
-            at = starts[index]
-            end = at + self.sizes[index]
-            index += 1
-            if isinstance(part, _Gathered):
-                data_at = starts[index]
-                part.write(out[at:end].cast("i"), out[data_at : data_at + part.size])
-                index += 1
-            elif end > at:
-                copied.append((at, part))
-        for first in range(0, len(copied), _WRITTEN):
-            some = copied[first : first + _WRITTEN]
-            some += [(0, _NOTHING)] * (_WRITTEN - len(some))
-            positions = np.array([at for at, _ in some], dtype=np.int64)
-            kernel.write(out, positions, *(part for _, part in some))
+        copied, numbers = self._copied, out.cast("i")
+        places: list[tuple[Int32s, list[tuple[int, int, int, int]]]] = []
+        for index, spans, column in self._gathered:
+            at = starts[index + 1]
+            place = column, starts[index] // 4, at, at + self.sizes[index + 1]
+            if places and places[-1][0] is spans:
+                places[-1][1].append(place)
+            else:
+                places.append((spans, [place]))
+        while copied or places:
+            some, copied = copied[:_WRITTEN], copied[_WRITTEN:]
+            parts = [part for _, part in some] + [_NOTHING] * (_WRITTEN - len(some))
+            positions = [starts[index] for index, _ in some] + [0] * (_WRITTEN - len(some))
+            spans, gathered = places.pop() if places else (_NO_SPANS, [])
+            if not kernel.write(
+                out, numbers, np.array(positions, dtype=np.int64), *parts,
+                self._columns.data, spans, np.array(gathered, dtype=np.int64).reshape(-1, 4),
+            ):  # fmt: skip
+                raise CorruptError("records changed while they were copied", self._columns.file)
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,16 +187,27 @@ class _Envelope:
         return message
 
 
+_Writer = Callable[[_Body, Columns, str, int], None]
+
+
+class _Form(NamedTuple):
+    """What the batches of some fields have in common. ``writers`` add the fields to a body."""
+
+    schema: pa.Schema
+    envelope: _Envelope
+    writers: tuple[_Writer, ...]
+
+
 @lru_cache(maxsize=64)
-def _form(names: tuple[str, ...] | None) -> tuple[pa.Schema, _Envelope]:
-    """Returns the schema with these fields of RECORD_SCHEMA, and the envelope of its batches."""
-    if names is None:
-        return RECORD_SCHEMA, _envelope(RECORD_SCHEMA)
-    for name in names:
-        if name not in RECORD_SCHEMA.names:
-            raise KeyError(name)
-    schema = pa.schema([field for field in RECORD_SCHEMA if field.name in names])
-    return schema, _envelope(schema)
+def _form(names: tuple[str, ...] | None) -> _Form:
+    """Returns the form of batches with these fields of RECORD_SCHEMA."""
+    schema = RECORD_SCHEMA
+    if names is not None:
+        for name in names:
+            if name not in RECORD_SCHEMA.names:
+                raise KeyError(name)
+        schema = pa.schema([field for field in RECORD_SCHEMA if field.name in names])
+    return _Form(schema, _envelope(schema), tuple(_WRITERS[name] for name in schema.names))
 
 
 def _envelope(schema: pa.Schema) -> _Envelope:
@@ -238,27 +239,25 @@ def _field_at(data: bytes, table: int, number: int) -> int:
     return int(offset)
 
 
-def _binary(
-    body: _Body, columns: Columns, spans: Int32s, column: int, size: int, nulls: int
-) -> None:
+def _binary(body: _Body, spans: Int32s, column: int, size: int, nulls: int) -> None:
     """Adds the binary column whose spans are in ``column``: ``size`` bytes, ``nulls`` null rows."""
     rows = len(spans)
     body.nodes += (rows, nulls)
-    if rows and nulls == rows:
+    if nulls == rows:
         body.add(_zeros((rows + 7) // 8), _zeros(4 * (rows + 1)), _NOTHING)
         return
     body.add(_bits(spans[:, column + 1] >= 0) if nulls else _NOTHING)
-    body.add_gathered(_Gathered(columns, spans, column, size))
+    body.add_gathered(spans, column, size)
 
 
 def _key(body: _Body, columns: Columns, topic: str, partition: int) -> None:
     totals = body.totals
-    _binary(body, columns, columns.spans, KEY_START, totals.key_bytes, totals.null_keys)
+    _binary(body, columns.spans, KEY_START, totals.key_bytes, totals.null_keys)
 
 
 def _value(body: _Body, columns: Columns, topic: str, partition: int) -> None:
     totals = body.totals
-    _binary(body, columns, columns.spans, VALUE_START, totals.value_bytes, totals.null_values)
+    _binary(body, columns.spans, VALUE_START, totals.value_bytes, totals.null_values)
 
 
 def _topic(body: _Body, columns: Columns, topic: str, partition: int) -> None:
@@ -292,21 +291,23 @@ def _timestamp_type(body: _Body, columns: Columns, topic: str, partition: int) -
 def _headers(body: _Body, columns: Columns, topic: str, partition: int) -> None:
     rows = len(columns)
     count = body.totals.headers
-    spans = np.empty((count, 4), dtype=np.int32)
-    ends = _zeros(4 * (rows + 1))
-    if count:
-        sums = np.zeros(rows + 1, dtype=np.int32)
-        np.cumsum(columns.spans[:, HEADER_COUNT], out=sums[1:])
-        ends = _bytes_of(sums)
-        if kernel.header_spans(columns.data, columns.spans, spans) != count:
-            raise CorruptError("records changed while they were copied", columns.file)
     body.nodes += (rows, 0, count, 0)  # the lists, and the (key, value) structs in them
-    body.add(_NOTHING, ends, _NOTHING)
+    if not count:
+        body.nodes += (0, 0, 0, 0)
+        body.add(_NOTHING, _zeros(4 * (rows + 1)), _NOTHING)
+        body.add(_NOTHING, _zeros(4), _NOTHING, _NOTHING, _zeros(4), _NOTHING)
+        return
+    spans = np.empty((count, 4), dtype=np.int32)
+    ends = np.zeros(rows + 1, dtype=np.int32)
+    np.cumsum(columns.spans[:, HEADER_COUNT], out=ends[1:])
+    if kernel.header_spans(columns.data, columns.spans, spans) != count:
+        raise CorruptError("records changed while they were copied", columns.file)
+    body.add(_NOTHING, _bytes_of(ends), _NOTHING)
     if _are_utf8(columns, spans):
-        _binary(body, columns, spans, 0, *kernel.measure(spans, 0))
+        _binary(body, spans, 0, *kernel.measure(spans, 0))
     else:
         _names_made_utf8(body, columns, spans)
-    _binary(body, columns, spans, 2, *kernel.measure(spans, 2))
+    _binary(body, spans, 2, *kernel.measure(spans, 2))
 
 
 def _are_utf8(columns: Columns, spans: Int32s) -> bool:
@@ -373,7 +374,7 @@ def _repeated(text: str, rows: int) -> tuple[memoryview, memoryview]:
     return _bytes_of(ends), memoryview(data * rows)
 
 
-_WRITERS: Final[dict[str, Callable[[_Body, Columns, str, int], None]]] = {
+_WRITERS: Final[dict[str, _Writer]] = {
     "key": _key,
     "value": _value,
     "topic": _topic,

@@ -79,11 +79,18 @@ class PartitionOnDisk:
     shows an earlier time. Of a leftover, those from its own first later record on do not count.
     """
 
-    def __init__(self, log: Log, replicas: Sequence[DirFd] = (), at_ms: int | None = None) -> None:
-        """`replicas`: the directories of replicas that are not served. `at_ms`: the time that `log`
-        shows, in ms since 1970, None for now. Raises UnknownPartition if the log's directory no
-        longer exists."""
-        self.view, files, self._held = retry_if_gone(lambda: _held_files(log, replicas))
+    def __init__(
+        self,
+        log: Log,
+        replicas: Sequence[DirFd] = (),
+        at_ms: int | None = None,
+        *,
+        deleted: Sequence[DirFd] = (),
+    ) -> None:
+        """`replicas`: the directories of replicas that are not served; `deleted`: those of which a
+        broker may be removing the files. `at_ms`: the time that `log` shows, in ms since 1970, None
+        for now. Raises UnknownPartition if the log's directory no longer exists."""
+        self.view, files, self._held = retry_if_gone(lambda: _held_files(log, replicas, deleted))
         is_ended = self.view.ended_at_ms is not None
         self.end_offset = self.view.end_offset if is_ended else MAX_OFFSET
         self._at_ms = at_ms
@@ -92,17 +99,7 @@ class PartitionOnDisk:
     def scan(self, file: LogOnDisk) -> Iterator[Columns | Damage]:
         """Yields all records of a file, including those of aborted transactions, and its damage;
         valid as those of `View.scan`."""
-        view = replace(
-            self.view,
-            segments=Segments((file.segment,)),
-            start_offset=file.segment.base_offset,
-            end_offset=self.end_offset,
-            tail=None,
-        )
-        if self._at_ms is not None and not file.is_served:
-            later = first_later(view, self._at_ms)
-            end = self.end_offset if later is None else min(later, self.end_offset)
-            view = replace(view, end_offset=end)
+        view = replace(self._view_of(file), end_offset=self._end_of(file))
         ahead = file.segment.size > _AHEAD_BYTES
         for part in view.scan(isolation=Isolation.READ_UNCOMMITTED, ahead=ahead):
             is_end = isinstance(part, Damage) and part.next_offset < 0
@@ -111,6 +108,19 @@ class PartitionOnDisk:
         tail = self.view.tail
         if tail is not None and file.is_served and file.segment.is_active:
             yield Damage(tail.error, self.view.end_offset, -1)
+
+    def _view_of(self, file: LogOnDisk) -> View:
+        segments, start = Segments((file.segment,)), file.segment.base_offset
+        return replace(
+            self.view, segments=segments, start_offset=start, end_offset=self.end_offset, tail=None
+        )
+
+    def _end_of(self, file: LogOnDisk) -> int:
+        """Returns the offset from which on the records of a file do not count."""
+        if self._at_ms is None or file.is_served:
+            return self.end_offset
+        later = first_later(self._view_of(file), self._at_ms)
+        return self.end_offset if later is None else min(later, self.end_offset)
 
     def is_aborted(self, header: BatchHeader) -> bool:
         """Whether the first marker of a transactional batch's producer after it, in any file, is an
@@ -125,9 +135,10 @@ class PartitionOnDisk:
         are an ABORT. At the same offset, that of the file with the lowest rank counts."""
         found: defaultdict[int, dict[int, bool]] = defaultdict(dict)
         for file in sorted(self.files, key=lambda file: file.rank):
+            end = self._end_of(file)
             for producer_id, markers in read_markers(file.segment, self.view.context).items():
                 for marker in markers:
-                    if marker.offset < self.end_offset:
+                    if marker.offset < end:
                         found[producer_id].setdefault(marker.offset, marker.is_abort)
         return {
             producer_id: (sorted(aborts), [aborts[offset] for offset in sorted(aborts)])
@@ -136,23 +147,32 @@ class PartitionOnDisk:
 
 
 def _held_files(
-    log: Log, replicas: Sequence[DirFd]
+    log: Log, replicas: Sequence[DirFd], deleted: Sequence[DirFd]
 ) -> tuple[View, tuple[LogOnDisk, ...], list[HeldFile]]:
-    """Lists the directories and opens the files. Raises SegmentGone if one vanishes meanwhile. A
-    replica whose directory no longer exists is left out."""
+    """Lists the directories and opens the files. Raises SegmentGone if one vanishes meanwhile; in
+    `deleted` directories it is left out."""
     view = log.view()
+    pool = view.context.files
     found = [LogOnDisk(segment, True) for segment in view.segments]
     served = {segment.files.identity for segment in view.segments}
-    leftovers = list(_leftovers(log.directory, view.context.files, False))
+    leftovers = list(_leftovers(log.directory, pool))
     for replica in replicas:
-        with suppress(SegmentGone):
-            leftovers += _leftovers(replica, view.context.files, True)
+        leftovers += _leftovers(replica, pool, is_of_replica=True)
     found += (each for each in leftovers if each.segment.files.identity not in served)
+    held = [file.segment.files.hold() for file in found]
+    for directory in deleted:
+        with suppress(SegmentGone):
+            for file in _leftovers(directory, pool, is_of_replica=True):
+                with suppress(SegmentGone):
+                    held.append(file.segment.files.hold())
+                    found.append(file)
     found.sort(key=lambda file: (file.segment.base_offset, file.rank))
-    return view, tuple(found), [file.segment.files.hold() for file in found]
+    return view, tuple(found), held
 
 
-def _leftovers(directory: DirFd, pool: FilePool, is_of_replica: bool) -> Iterator[LogOnDisk]:
+def _leftovers(
+    directory: DirFd, pool: FilePool, *, is_of_replica: bool = False
+) -> Iterator[LogOnDisk]:
     """Yields what the files of a directory are for a log that does not serve them."""
     names, _ = directory.files(*_SUFFIXES)
     for name, status in names.items():

@@ -1,4 +1,4 @@
-"""Reads all records of a partition for what headers do not tell: exact counts and sizes, every step
+"""Reads all records of a partition for what headers do not show: exact counts and sizes, every step
 back in time, and which records compaction would remove."""
 
 from __future__ import annotations
