@@ -17,6 +17,8 @@
     ├── SegmentGone          reading: the file vanished, as live retention and cleaning cause
     ├── CorruptError         reading: bytes that no Kafka broker wrote
     ├── CleaningAborted      cleaning: the log was truncated or deleted, or cleaning was stopped
+    ├── RecordNotFound       erasing: no such record is on the disk
+    ├── NotErased            erasing: a file that is not of the log still holds such a record
     ├── CannotUndelete       restoring: the deleted data no longer exists, or does not fit
     ├── TopicExists          creating: the topic exists, or one whose name differs in . and _
     ├── ConfigsNotRemoved    deleting: the topic is gone, but not its configs in kafkafs's own file
