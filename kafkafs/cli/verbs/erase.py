@@ -10,6 +10,7 @@ import click
 
 from ..support import failures, output
 from ..support.params import (
+    LocalFile,
     configs_option,
     dry_run_option,
     human_option,
@@ -51,7 +52,7 @@ _ELSEWHERE = (
 @click.option("--key", metavar="K", help="Erase the records with this key.")
 @click.option(
     "--key-file",
-    type=click.File("rb"),
+    type=LocalFile("rb"),
     metavar="FILE",
     help="Erase the records whose key is the content of FILE, byte for byte; - is stdin.",
 )
