@@ -43,8 +43,8 @@ def reading(plan: Plan) -> Outcomes:
             plan.repetitions,
         )
     yield versus(
-        37, f"Spark, {few * _FEWER:,} partitions × {_RECORDS} records",
-        (seconds["many"], seconds["few"]), f"{few:,} partitions × {_FEWER * _RECORDS:,} records",
+        37, f"Spark, {few * _FEWER:,} partitions × {_RECORDS}",
+        (seconds["many"], seconds["few"]), f"{few:,} partitions × {_FEWER * _RECORDS:,}",
         _TARGET, amount=records / 1e6, unit="M rec/s",
     )  # fmt: skip
 

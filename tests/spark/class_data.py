@@ -47,8 +47,9 @@ def archive() -> Path:
 
 
 def options() -> str:
-    """Returns the options of the JVMs that run Spark."""
-    return f"{FAST_START} -XX:SharedArchiveFile={archive()}" if archive().exists() else FAST_START
+    """Returns the options of the JVMs that run Spark, whose scripts split them at spaces."""
+    is_usable = archive().exists() and " " not in str(archive())
+    return f"{FAST_START} -XX:SharedArchiveFile={archive()}" if is_usable else FAST_START
 
 
 def make() -> None:

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkafs.storage.errors import UnknownPartition, UnknownTopic
+from kafkafs.storage.format.checksum import crc32c
 from kafkafs.storage.format.layout import Codec
 from kafkafs.storage.format.records.record_columns import SimpleRecord
 from kafkafs.storage.log_dirs.engine import Engine
@@ -372,6 +373,20 @@ class TestTopics:
         assert [row["difference"] for row in differences(first, second)] == [
             "divergence", "leader epoch",
         ]  # fmt: skip
+
+    def test_a_batch_that_cannot_be_decompressed(self, tmp_path: Path) -> None:
+        """Its checksum is right; what the other copy has at its offsets is damaged there."""
+        made = batches(records(9), [3, 3])
+        bad = bytearray(made[1])
+        bad[22] |= 1  # claims to be compressed with gzip
+        bad[17:21] = crc32c(bytes(bad[21:])).to_bytes(4, "big")
+        first = write(tmp_path / "a", made)
+        second = write(tmp_path / "b", [made[0], bytes(bad), made[2]])
+        failed, *rows = differences(first, second)
+        assert f"{second}/t-0/{0:020}.log: position {len(made[0])}" in failed["error"]
+        assert [(row["startOffset"], row["endOffset"], row["why"]) for row in rows] == [
+            (3, 6, "damaged")
+        ]
 
     def test_damage_in_one_copy(self, pair: tuple[Path, Path]) -> None:
         first, second = pair
