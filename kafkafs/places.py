@@ -1,4 +1,4 @@
-"""Tells which places are inside a log directory, where no output belongs."""
+"""Finds the log directory that a path is inside of: output does not belong there."""
 
 from __future__ import annotations
 

@@ -226,6 +226,9 @@ from .operations.diff import Diff as Diff
 from .operations.diff import Difference as Difference
 from .operations.diff import DifferenceKind as DifferenceKind
 from .operations.diff import diff as diff
+from .operations.erase import Erase as Erase
+from .operations.erase import ErasedFile as ErasedFile
+from .operations.erase import erase as erase
 from .operations.expire import Expire as Expire
 from .operations.expire import ExpiredSegment as ExpiredSegment
 from .operations.expire import expire as expire
@@ -289,6 +292,11 @@ from .operations.request import ProgressListener as ProgressListener
 from .operations.request import Request as Request
 from .operations.request import Row as Row
 from .operations.request import writable as writable
+from .operations.revive.request import Revive as Revive
+from .operations.revive.request import RevivedNode as RevivedNode
+from .operations.revive.request import RevivedPartition as RevivedPartition
+from .operations.revive.request import RevivedTransaction as RevivedTransaction
+from .operations.revive.revive import revive as revive
 from .operations.salvage import Salvage as Salvage
 from .operations.salvage import SalvagedSegment as SalvagedSegment
 from .operations.salvage import SalvageUnit as SalvageUnit

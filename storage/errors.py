@@ -17,6 +17,8 @@
     ├── SegmentGone          reading: the file vanished, as live retention and cleaning cause
     ├── CorruptError         reading: bytes that no Kafka broker wrote
     ├── CleaningAborted      cleaning: the log was truncated or deleted, or cleaning was stopped
+    ├── RecordNotFound       erasing: no such record is on the disk
+    ├── NotErased            erasing: a file that is not of the log still holds such a record
     ├── CannotUndelete       restoring: the deleted data no longer exists, or does not fit
     ├── TopicExists          creating: the topic exists, or one whose name differs in . and _
     ├── ConfigsNotRemoved    deleting: the topic is gone, but not its configs in kafkafs's own file
@@ -261,6 +263,29 @@ class LogDirLocked(LogDirError):
 class LogDirOffline(LogDirError):
     """Nothing more is written to the directory until it is reopened: a write or an fsync failed in
     a way that leaves the state of the disk unknown (Kafka's LogDirFailureChannel)."""
+
+
+class RecordNotFound(StorageError):
+    """No record that is to be erased is on the disk. `what` describes such a record."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(what)
+        self.what = what
+
+    def __str__(self) -> str:
+        return f"no record {self.what} is on the disk"
+
+
+class NotErased(StorageError):
+    """The file `path` holds records that were to be erased, and still does because of `why`."""
+
+    def __init__(self, path: str, why: str) -> None:
+        super().__init__(path, why)
+        self.path = path
+        self.why = why
+
+    def __str__(self) -> str:
+        return f"{printable(self.path)}: still holds such records: {self.why}"
 
 
 class SegmentGone(StorageError):

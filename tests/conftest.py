@@ -5,26 +5,32 @@ from __future__ import annotations
 import gc
 import importlib
 import os
+import re
 import signal
 import subprocess
-from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 from tests import answers
+from tests.spark import class_data
 
 # Background jobs of a shell ignore Ctrl-C, and so would all processes started by the tests.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# For all drivers, however a test starts them.
+os.environ["SPARK_SUBMIT_OPTS"] = class_data.options()
 
-#: Fixtures that take many seconds to set up, a running broker's client and the built wheel: the
-#: tests that use one share it in one process.
-SHARED = ("driver", "built")
-#: So many processes run the tests of Spark, each with its own session.
-SPARK_SESSIONS = 2
+#: Fixtures that take seconds to set up, the longest first, such as a session of Spark, whose first
+#: queries compile much, or a running broker's client: the tests that use one share it in one
+#: process.
+SHARED = ("spark", "cluster", "driver", "ask", "built", "printed", "browser", "utf8", "large")
+#: The choice of the last step of tests/run.sh, and what such tests have in their file.
+NOT_QUICK = "slow or broker or spark"
+MARKS = re.compile(r"\bmark\.(slow|broker|spark)\b")
 #: A test with a longer timeout starts early, because it takes a large part of the whole run.
 LONG_SECONDS = 1000
 #: So many characters or bytes of a parameter are part of a test's name.
@@ -37,6 +43,20 @@ def pytest_make_parametrize_id(val: object) -> str | None:
     if isinstance(val, str | bytes) and len(val) > LONG_NAME:
         return f"{val[:LONG_NAME]!a}-{len(val)}"
     return None
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Spares each process of the last step of tests/run.sh the import of files with quick tests
+    alone."""
+    if config.option.markexpr != NOT_QUICK or not collection_path.name.startswith("test_"):
+        return None
+    return None if _has_marks(collection_path) else True
+
+
+@cache
+def _has_marks(path: Path) -> bool:
+    """Returns whether a file has, as its text shows, tests that are not quick."""
+    return path.parent.name == "broker" or bool(MARKS.search(path.read_text(encoding="utf-8")))
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
@@ -53,13 +73,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             return 1, -patience
         return (2 if _is_for_brokers(item) else 3), -patience
 
+    for item in items:
+        if any(item.get_closest_marker(name) for name in NOT_QUICK.split(" or ")):
+            assert _has_marks(item.path), f"its marks are not in its text: {item.nodeid}"
     items.sort(key=urgency)
     if config.pluginmanager.hasplugin("xdist"):
-        sessions = _sessions([item for item in items if item.get_closest_marker("spark")])
         for item in items:
             names = [name for name in SHARED if name in getattr(item, "fixturenames", ())]
-            if item.get_closest_marker("spark") is not None:
-                names = [f"spark-{sessions[item.path]}"]
             if names:
                 item.add_marker(pytest.mark.xdist_group(names[0]))
 
@@ -82,17 +102,6 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 def _is_for_brokers(item: pytest.Item) -> bool:
     return item.path.parent.name == "broker"
-
-
-def _sessions(items: list[pytest.Item]) -> dict[Path, int]:
-    """Distributes the files of Spark's tests over its sessions; returns the session of each."""
-    counts = Counter(item.path for item in items)
-    loads = [0] * SPARK_SESSIONS
-    found = {}
-    for path, count in sorted(counts.items(), key=lambda each: (-each[1], each[0])):
-        found[path] = loads.index(min(loads))
-        loads[found[path]] += count
-    return found
 
 
 class Corpora:

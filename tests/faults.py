@@ -24,7 +24,7 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from kafkafs.storage.io.durable import Buffer, Calls
 
@@ -82,6 +82,10 @@ class FailingCalls(Calls):
         call = super().fallocate
         self._call("fallocate", path_of(fd), lambda: call(fd, position, size))
 
+    def clone(self, fd: int, source: int) -> bool:
+        call = super().clone
+        return self._call("clone", path_of(fd), lambda: call(fd, source))
+
     def fsync(self, fd: int) -> None:
         call = super().fsync
         self._call("fsync", path_of(fd), lambda: call(fd))
@@ -118,15 +122,33 @@ class FailingCalls(Calls):
 # What RecordingCalls records. Files and directories are numbers, which are never reused.
 
 
+class Content(NamedTuple):
+    """The content of a file: `data`, which does not end with a zero, and zeros up to `size`. A
+    preallocated index has megabytes of them, and a state has many."""
+
+    data: bytes
+    size: int
+
+    @classmethod
+    def of(cls, data: bytes | bytearray, size: int) -> Content:
+        return cls(bytes(data[:size]).rstrip(b"\0"), size)
+
+    def whole(self) -> bytes:
+        return self.data.ljust(self.size, b"\0")
+
+
 @dataclass(frozen=True, slots=True)
 class Write:
     file: int
     position: int
     data: bytes
 
-    def apply(self, content: bytearray) -> None:
-        content.extend(bytes(max(self.position - len(content), 0)))
-        content[self.position : self.position + len(self.data)] = self.data
+    def apply(self, data: bytearray, size: int) -> int:
+        """Changes the bytes of a file of that size, whose last zeros may be missing; returns its
+        new size."""
+        data.extend(bytes(max(self.position - len(data), 0)))
+        data[self.position : self.position + len(self.data)] = self.data
+        return max(size, len(data))
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,9 +156,9 @@ class Truncate:
     file: int
     size: int
 
-    def apply(self, content: bytearray) -> None:
-        content.extend(bytes(max(self.size - len(content), 0)))
-        del content[self.size :]
+    def apply(self, data: bytearray, size: int) -> int:
+        del data[self.size :]
+        return self.size
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +219,7 @@ class RecordingCalls(Calls):
         """`root` exists; its contents count as durable."""
         self.operations: list[Operation] = []
         self.root = 0
-        self.files: dict[int, bytes] = {}  # at the start
+        self.files: dict[int, Content] = {}  # at the start
         self.directories: dict[int, dict[str, int]] = {}  # at the start
         self._lock = threading.Lock()
         self._numbers: dict[int, int] = {}  # of the inodes in use
@@ -216,7 +238,8 @@ class RecordingCalls(Calls):
                 name: self._take_up(path / name) for name in sorted(os.listdir(path))
             }
         else:
-            self.files[number] = path.read_bytes()
+            data = path.read_bytes()
+            self.files[number] = Content.of(data, len(data))
         return number
 
     def _number_new(self, inode: int) -> int:
@@ -250,6 +273,10 @@ class RecordingCalls(Calls):
         with self._lock:
             super().ftruncate(fd, size)
             self.operations.append(Truncate(self._number(fd), size))
+
+    def clone(self, fd: int, source: int) -> bool:
+        """Returns False, so that the bytes are written."""
+        return False
 
     def fsync(self, fd: int) -> None:
         with self._lock:
@@ -297,20 +324,21 @@ class RecordingCalls(Calls):
 
 @dataclass(slots=True)
 class _File:
-    durable: bytes
+    durable: Content
     pending: list[Write | Truncate] = field(default_factory=list)
 
-    def content(self, applied: int) -> bytearray:
+    def content(self, applied: int) -> Content:
         """Returns the durable content with the first `applied` pending changes."""
-        content = bytearray(self.durable)
+        if not applied:
+            return self.durable
+        data, size = bytearray(self.durable.data), self.durable.size
         for operation in self.pending[:applied]:
-            operation.apply(content)
-        return content
+            size = operation.apply(data, size)
+        return Content.of(data, size)
 
     def sync(self) -> None:
-        if self.pending:
-            self.durable = bytes(self.content(len(self.pending)))
-            self.pending = []
+        self.durable = self.content(len(self.pending))
+        self.pending = []
 
 
 @dataclass(slots=True)
@@ -337,30 +365,35 @@ class _Directory:
         del self.pending[:count]
 
 
-Content = Callable[[_File], bytes | bytearray]
+#: The content of a file.
+Left = Callable[[_File], Content]
 #: The number of pending changes that are kept in a directory, given its number.
 Kept = Callable[[int, _Directory], int]
 
 
 @dataclass(frozen=True, slots=True)
 class CrashState:
-    """A tree that a power cut may leave after the first `done` operations of a recording. `tree`
+    """A tree that a power cut may leave after the first `done` operations of a recording. `names`
     has the content of each file by its path, and None for directories."""
 
     done: int
     how: str
     marks: tuple[object, ...]
-    tree: dict[str, bytes | None]
+    names: dict[str, Content | None]
+
+    def tree(self) -> dict[str, bytes | None]:
+        """Returns all bytes of each file by its path, and None for directories."""
+        return {name: each and each.whole() for name, each in self.names.items()}
 
     def write_to(self, path: Path) -> None:
-        """Writes the tree to the empty directory `path`."""
-        for name, content in self.tree.items():
+        """Writes the tree to the empty directory `path`; preallocated files keep their holes."""
+        for name, content in self.names.items():
             if content is None:
                 (path / name).mkdir()
             else:
                 with open(path / name, "wb") as file:
-                    file.write(content.rstrip(b"\0"))  # preallocated files keep their holes
-                    file.truncate(len(content))
+                    file.write(content.data)
+                    file.truncate(content.size)
 
 
 def crash_states(
@@ -380,11 +413,11 @@ def crash_states(
     for done in range(len(recording.operations) + 1):
         if wanted is None or done in wanted:
             for how, content, kept in _choices(disk, samples, random.Random(f"{seed} {done}")):
-                state = CrashState(done, how, tuple(disk.marks), disk.tree(content, kept))
+                state = CrashState(done, how, tuple(disk.marks), disk.names(content, kept))
                 if state.marks != before:
                     before = state.marks
                     seen.clear()
-                key = hash(tuple(state.tree.items()))
+                key = hash(tuple(state.names.items()))
                 if key not in seen:
                     seen.add(key)
                     yield state
@@ -409,7 +442,7 @@ class _Disk:
                 if is_directory:
                     self.directories[node] = _Directory({})
                 else:
-                    self.files.setdefault(node, _File(b""))
+                    self.files.setdefault(node, _File(Content(b"", 0)))
                 self.directories[operation.directory].pending.append(operation)
             case Rename() | Unlink():
                 self.directories[operation.directory].pending.append(operation)
@@ -453,8 +486,8 @@ class _Disk:
             if self.directories[number].pending and number in there
         ]
 
-    def tree(self, content: Content, kept: Kept) -> dict[str, bytes | None]:
-        found: dict[str, bytes | None] = {}
+    def names(self, content: Left, kept: Kept) -> dict[str, Content | None]:
+        found: dict[str, Content | None] = {}
         counts = self._with_arrivals({
             number: kept(number, each) for number, each in self.directories.items()
         })  # fmt: skip
@@ -462,7 +495,7 @@ class _Disk:
         def add(node: int, path: str) -> None:
             for name, child in sorted(self.directories[node].names(counts[node]).items()):
                 if child in self.files:
-                    found[path + name] = bytes(content(self.files[child]))
+                    found[path + name] = content(self.files[child])
                 else:
                     found[path + name] = None
                     add(child, f"{path}{name}/")
@@ -471,9 +504,7 @@ class _Disk:
         return found
 
 
-def _choices(
-    disk: _Disk, samples: int, chance: random.Random
-) -> Iterator[tuple[str, Content, Kept]]:
+def _choices(disk: _Disk, samples: int, chance: random.Random) -> Iterator[tuple[str, Left, Kept]]:
     """Yields the ways in which a power cut may treat pending changes, each with a description."""
     yield "all kept", _all_content, _all_names
     yield "all lost", _no_content, _no_names
@@ -492,17 +523,16 @@ def _choices(
     yield "torn content", lambda file: _torn(file, chance), _all_names
 
 
-def _all_content(file: _File) -> bytearray:
+def _all_content(file: _File) -> Content:
     return file.content(len(file.pending))
 
 
-def _no_content(file: _File) -> bytes:
+def _no_content(file: _File) -> Content:
     return file.durable
 
 
-def _sizes(file: _File) -> bytes:
-    size = len(_all_content(file))
-    return file.durable[:size].ljust(size, b"\0")
+def _sizes(file: _File) -> Content:
+    return Content.of(file.durable.data, _all_content(file).size)
 
 
 def _all_names(_: int, directory: _Directory) -> int:
@@ -521,20 +551,20 @@ def _only(kept: int) -> Kept:
     return lambda number, directory: len(directory.pending) if number == kept else 0
 
 
-def _torn(file: _File, chance: random.Random) -> bytes | bytearray:
+def _torn(file: _File, chance: random.Random) -> Content:
     """Returns sectors of two moments since the last fsync, and a size between theirs."""
     if not file.pending:
         return file.durable
     moments = sorted(chance.randint(0, len(file.pending)) for _ in range(2))
     old, new = (file.content(applied) for applied in moments)
-    low, high = sorted((len(old), len(new)))
+    low, high = sorted((old.size, new.size))
     size = chance.choice((low, high, chance.randint(low, high)))
-    old.extend(bytes(high - len(old)))
-    new.extend(bytes(high - len(new)))
-    for at in range(0, size, SECTOR):
+    written = max(len(old.data), len(new.data))
+    data, other = (bytearray(each.data.ljust(written, b"\0")) for each in (old, new))
+    for at in range(0, min(size, written), SECTOR):
         if chance.random() < 0.5:
-            old[at : at + SECTOR] = new[at : at + SECTOR]
-    return old[:size]
+            data[at : at + SECTOR] = other[at : at + SECTOR]
+    return Content.of(data, size)
 
 
 def joined(buffers: Sequence[Buffer]) -> bytes:

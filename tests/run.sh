@@ -73,20 +73,35 @@ types() {
     return $status
 }
 
+# Two processes collect the tests, so that the next step finds them compiled.
+compile() {
+    python -m pytest -q --collect-only --ignore tests/storage tests >/dev/null 2>&1 &
+    python -m pytest -q --collect-only tests/storage >/dev/null 2>&1 || true # the next step says what is wrong
+    wait $! || true
+}
+
 # Otherwise every process would compile all modules, and pytest rewrite all assertions, which takes 8 s in each.
 unset PYTHONDONTWRITEBYTECODE
 step 'set-up' tests/setup.sh test
 PATH=$PWD/.venv/bin:$PATH
 export PATH
+archiving=
 if [ -z "$fast" ]; then
+    if [ $chosen = 0 ]; then # beside the other steps, for the last one
+        python -m tests.spark.class_data >/dev/null 2>&1 &
+        archiving=$!
+    fi
     step 'ruff' lint
     step 'mypy' types "$@"
+elif [ $chosen = 0 ]; then
+    step 'compiling the tests' compile
 fi
 quick='not slow and not broker and not spark'
-step 'quick tests' tests 1 --dist worksteal -m "$quick" "$@"
+step 'quick tests' tests 2 --dist worksteal -m "$quick" "$@"
 if [ -z "$fast" ]; then
     step 'quick tests of what calls kernels, kernels uncompiled' uncompiled --dist worksteal -m "$quick" "$@"
+    [ -z "$archiving" ] || wait $archiving || true # without an archive the tests take longer
     # In the order of tests/conftest.py: brokers wait while Spark and the compilers work.
-    step 'slow tests, real brokers, Spark' tests 2 --dist loadgroup --no-loadscope-reorder -m 'slow or broker or spark' "$@"
+    step 'slow tests, real brokers, Spark' tests 3 --dist loadgroup --no-loadscope-reorder -m 'slow or broker or spark' "$@"
 fi
 printf '\nAll passed:\n%s%6d s  together\n' "$report" $SECONDS

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from kafkafs.storage.io.durable import SyncFailed, WritableDirFd, replaced
 from tests.faults import (
     SECTOR,
+    Content,
     CrashState,
     FailingCalls,
     RecordingCalls,
@@ -22,7 +23,7 @@ from tests.faults import (
 
 def trees(recording: RecordingCalls, done: int, samples: int = 20) -> list[dict[str, bytes | None]]:
     """Returns what a power cut may leave after the first `done` operations."""
-    return [state.tree for state in crash_states(recording, samples, prefixes=[done])]
+    return [state.tree() for state in crash_states(recording, samples, prefixes=[done])]
 
 
 def tree_of(path: Path) -> dict[str, bytes | None]:
@@ -191,8 +192,8 @@ class TestPowerCuts:
             directory.write_atomically("c", b"n" * 3000)
             recording.mark("returned")
         states = list(crash_states(recording, samples=30))
-        assert {state.tree["c"] for state in states} == {b"o" * 2000, b"n" * 3000}
-        assert {state.tree["c"] for state in states if state.marks} == {b"n" * 3000}
+        assert {state.tree()["c"] for state in states} == {b"o" * 2000, b"n" * 3000}
+        assert {state.tree()["c"] for state in states if state.marks} == {b"n" * 3000}
 
     def test_one_without_its_fsync_is_found_out(self, tmp_path: Path) -> None:
         (tmp_path / "c").write_bytes(b"o" * 2000)
@@ -201,7 +202,7 @@ class TestPowerCuts:
             directory.create("c.tmp").write(0, b"n" * 3000)
             directory.rename("c.tmp", "c")
             directory.sync()
-        contents = {state.tree["c"] for state in crash_states(recording)}
+        contents = {state.tree()["c"] for state in crash_states(recording)}
         assert b"" in contents
         assert b"\0" * 3000 in contents
 
@@ -224,7 +225,13 @@ class TestPowerCuts:
         tree: dict[str, bytes | None] = {"d": None, "d/f": b"x" + bytes(100_000), "e": b""}
         target = tmp_path / "target"
         target.mkdir()
-        CrashState(0, "made up", (), tree).write_to(target)
+        names = {
+            name: None if each is None else Content.of(each, len(each))
+            for name, each in tree.items()
+        }
+        state = CrashState(0, "made up", (), names)
+        state.write_to(target)
+        assert state.tree() == tree
         assert tree_of(target) == tree
         assert os.stat(target / "d" / "f").st_blocks * 512 < 50_000
 
@@ -250,7 +257,7 @@ def test_all_kept_is_what_is_there(
             change(root, what, path, number)
     states = list(crash_states(recording, prefixes=[len(recording.operations)]))
     assert states[0].how == "all kept"
-    assert states[0].tree == tree_of(root)
+    assert states[0].tree() == tree_of(root)
 
 
 def change(root: Path, what: str, path: str, number: int) -> None:

@@ -11,7 +11,7 @@ from tests.readme import README, ROOT, TOUR, blocks
 
 VENV_PROGRAMS = ROOT / ".venv" / "bin"
 
-pytestmark = [pytest.mark.slow, pytest.mark.mounted]
+pytestmark = [pytest.mark.slow, pytest.mark.mounted, pytest.mark.timeout(600)]
 
 
 @pytest.fixture(scope="module")

@@ -57,7 +57,10 @@ RECIPES = dict(re.findall(r"^# (.+)\n((?:[^#\n].*\n)+)", RECIPES_TEXT, re.MULTIL
 #: Of each recipe, by the beginning of its question: the exit codes, and a pattern of the output.
 ANSWERS: dict[str, tuple[list[int], str]] = {
     "Find a message by its key": ([0], r'^\{"order":19840,.*"total":510.75\}$'),
-    "All messages of a key": ([0], r'^\{"key":"customer-519",.*"offset":27,.*\n\{.*"offset":245,'),
+    "All messages of a key": (
+        [0, 0],
+        r'^\{"key":"customer-519",.*"offset":27,.*\n\{.*"offset":245,(.|\n)*\.log +\d+ .*rewritten',
+    ),
     "What was there at a time": ([0, 0], r'^\{"order":5418,(.|\n)* 0 +0 +2228 +2228 +3 '),
     "The last record": ([0], r'^\{"key":.*"offset":6673,'),
     "The records between two times": ([0], r" 2671\n.* 2672\n"),
@@ -70,6 +73,7 @@ ANSWERS: dict[str, tuple[list[int], str]] = {
         [0, 0],
         r"topic gone created(.|\n)*topic gone deleted, with 1 partition\n(.|\n)*orders +2 ",
     ),
+    "Start a new Kafka": ([0], r"for Kafka 4.3: 22 topics, 28 partitions\nStart it with:\n"),
     "Everything on one page": ([0], r"No damage was found"),
     "What would retention delete": ([0], r"orders +0 +0 +149315 .* retention.ms\n"),
     "Copy a topic": ([0, 0, 1], r"orders/2: 6653 records, offsets 0 to 6652\ncluster id: "),

@@ -31,7 +31,7 @@ def sanitized(tmp_path: Path) -> Path:
     tree = tmp_path / "tree"
     # The output of Cython and of Python's compiler is kept, since sanitizers slow Python down. A
     # release build leaves bare roots, whose devices (/dev/full) have no end.
-    names = (".*", "lib.*", "temp.*", "release", "*.so", "*.egg-info")
+    names = (".*", "lib.*", "temp.*", "release", "*.so", "*.jsa", "*.egg-info")
     leftovers = shutil.ignore_patterns(*names)
     shutil.copytree(ROOT, tree, symlinks=True, ignore=leftovers)
     subprocess.run(

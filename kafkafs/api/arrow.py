@@ -20,7 +20,7 @@ def arrow_reader(
     """Returns records as Arrow record batches with the selected `columns`, all by default."""
     import pyarrow as pa
 
-    from kafkafs.storage import RECORD_SCHEMA, to_record_batch
+    from kafkafs.storage import RECORD_SCHEMA, schema_of, to_record_batch
 
     names = list(RECORD_SCHEMA.names if columns is None else columns)
     if not names:
@@ -28,12 +28,15 @@ def arrow_reader(
     if unknown := [name for name in names if name not in RECORD_SCHEMA.names]:
         raise ValueError(f"no column {unknown[0]!r}; there are {', '.join(RECORD_SCHEMA.names)}")
 
+    schema = pa.schema([RECORD_SCHEMA.field(name) for name in names])
+    is_in_order = schema == schema_of(names)
+
     def batches() -> Iterator[pa.RecordBatch]:
         with closing(parts):  # or an error's traceback would keep them open
             for part in parts:
-                yield to_record_batch(part, topic, partition, names).select(names)
+                batch = to_record_batch(part, topic, partition, names)
+                yield batch if is_in_order else batch.select(names)
 
-    schema = pa.schema([RECORD_SCHEMA.field(name) for name in names])
     return pa.RecordBatchReader.from_batches(schema, batches())
 
 

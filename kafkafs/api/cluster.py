@@ -1,4 +1,4 @@
-"""The cluster of `LogDirectories.cluster`: its state by the log of its metadata."""
+"""The cluster of `LogDirectories.cluster`: its state as the metadata log records it."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from kafkafs.storage import (
     Engine,
     ListClusterChanges,
     PartitionFailed,
+    StorageError,
     cluster_state,
     list_cluster_changes,
 )
@@ -106,5 +107,7 @@ def changes_of(engine: Engine, on_problem: Callable[[str], None] | None) -> Iter
     for row in list_cluster_changes(engine, ListClusterChanges()):
         if not isinstance(row, PartitionFailed):
             yield row
-        elif on_problem is not None:
+        elif on_problem is None:
+            raise StorageError(row.error)
+        else:
             on_problem(row.error)

@@ -118,9 +118,9 @@ class LogDirectories(_ForReading):
             return describe_groups(engine, names, on_damage)
 
     def cluster(self, *, at: Time | None = None, offset: int | None = None) -> Cluster:
-        """Returns the cluster by the log of its metadata: topics, brokers, configs, quotas, ACLs,
-        users, features and voters, now, `at` another time (as in `offset_for_time`), or after the
-        records of the metadata log below `offset`.
+        """Returns the cluster as its metadata log records it: topics, brokers, configs, quotas,
+        ACLs, users, features and voters, now, `at` another time (as in `offset_for_time`), or after
+        the records of the metadata log below `offset`.
 
         Raises NoClusterMetadata if the directories have no such log, and MetadataUnavailable if it
         and the snapshots beside it do not reach back that far.
@@ -137,8 +137,9 @@ class LogDirectories(_ForReading):
         self, on_problem: Callable[[str], None] | None = None
     ) -> Iterator[ClusterChange]:
         """Yields the changes in the log of the cluster's metadata, oldest first, each with
-        `offset`, `timestamp`, `kind`, `details` and `text`. `on_problem` is called for each record
-        that could not be read. Raises NoClusterMetadata."""
+        `offset`, `timestamp`, `kind`, `details` and `text`. Raises NoClusterMetadata and, after the
+        changes, StorageError if records could not be read; with `on_problem`, it is called for each
+        of them instead, with a line that names file and position."""
         from .cluster import changes_of
 
         self._engine.close_removed_if_due()

@@ -39,10 +39,12 @@ VERBS: Final = {
     "append": "append",
     "expire": "expire",
     "compact": "compact",
+    "erase": "erase",
     "purge": "purge",
     "undelete": "undelete",
     "why": "why",
     "recover": "recover",
+    "revive": "revive",
     "verify": "verify",
     "diff": "diff",
     "report": "report",
@@ -56,8 +58,8 @@ _FORMER: Final = {"retain": "expire"}
 #: The verbs that can change log directories.
 WRITING: Final = frozenset(
     (
-        *("mount", "topic", "append", "expire", "compact", "purge", "undelete", "recover"),
-        *("transactions", "spark"),
+        *("mount", "topic", "append", "expire", "compact", "erase", "purge", "undelete"),
+        *("recover", "transactions", "spark"),
     )
 )
 #: The verbs that open no log directory.

@@ -78,6 +78,7 @@ _SEE_ALSO: Final = {
     "kafkafs-verify": ("kafkafs-dump(1)", "kafkafs-recover(1)"),
     "kafkafs-expire": ("kafkafs-why(1)", "kafkafs-undelete(1)"),
     "kafkafs-compact": ("kafkafs-why(1)",),
+    "kafkafs-erase": ("kafkafs-history(1)", "kafkafs-purge(1)"),
 }
 _SPECIAL: Final = {"\\": r"\e", "^": r"\(ha", "~": r"\(ti", "`": r"\(ga", "'": r"\(aq"}
 

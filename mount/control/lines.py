@@ -6,9 +6,11 @@ ends use this module: the mount parses lines, and the command line forwards requ
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import UnionType
 from typing import Any, Final, TypeVar
 
 from kafkafs.storage import (
@@ -21,6 +23,8 @@ from kafkafs.storage import (
     CreateTopic,
     DeleteTopics,
     Deletion,
+    Erase,
+    ErasedFile,
     Expire,
     ExpiredSegment,
     FoundLeftover,
@@ -34,6 +38,7 @@ from kafkafs.storage import (
     Selection,
     TopicConfigs,
     Undelete,
+    bytes_as_json,
 )
 
 from ..vfs.errnos import Invalid
@@ -53,7 +58,7 @@ class LineFormat:
     verb: str
     row: Callable[[Mapping[str, Any]], Row]
     options: Mapping[str, str] = field(default_factory=dict)
-    values: Mapping[str, tuple[str, type]] = field(default_factory=dict)
+    values: Mapping[str, tuple[str, type | UnionType]] = field(default_factory=dict)
 
 
 _FORMATS: Final[Mapping[type[Request], LineFormat]] = {
@@ -64,6 +69,17 @@ _FORMATS: Final[Mapping[type[Request], LineFormat]] = {
         "compact",
         CompactedLog.of_json,
         {"all": "everything", "force": "force", "dry-run": "dry_run"},
+    ),
+    Erase: LineFormat(
+        "erase",
+        ErasedFile.of_json,
+        values={
+            "partitions": ("selection", list),
+            "key": ("key", str | dict),
+            "keyPrefix": ("prefix", str | dict),
+            "offset": ("offset", int),
+            "dryRun": ("dry_run", bool),
+        },
     ),
     Purge: LineFormat("purge", FoundLeftover.of_json, {"stray": "strays", "dry-run": "dry_run"}),
     ListDeleted: LineFormat("deleted", Deletion.of_json),
@@ -142,6 +158,38 @@ def _selection(words: Sequence[str]) -> Selection:
 def described(kind: type[J], text: str) -> J:
     """Returns the request that a JSON object describes. Raises Invalid."""
     try:
+        return kind(**_values(kind, text))
+    except ValueError as error:
+        raise Invalid(str(error)) from None
+
+
+def erasing(text: str) -> Erase:
+    """Returns the request that a JSON object describes. Raises Invalid."""
+    found = _values(Erase, text)
+    for name in {"key", "prefix"} & found.keys():
+        found[name] = _bytes_of(found[name])
+    names = found.pop("selection", [])
+    if not all(isinstance(name, str) for name in names):
+        raise Invalid("needs TOPIC or TOPIC/PARTITION")
+    try:
+        return Erase(_selection(names), **found)
+    except ValueError as error:
+        raise Invalid(str(error)) from None
+
+
+def _bytes_of(value: str | dict[str, Any]) -> bytes:
+    """Returns the bytes that `bytes_as_json` has shown. Raises Invalid."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "surrogateescape")
+    try:
+        return base64.b64decode(value["base64"], validate=True)
+    except (KeyError, TypeError, ValueError):
+        raise Invalid('a key must be a string or {"base64": "…"}') from None
+
+
+def _values(kind: type[Request], text: str) -> dict[str, Any]:
+    """Returns the values of a JSON object by the names of the request's fields. Raises Invalid."""
+    try:
         found = json.loads(text)
     except ValueError as error:
         raise Invalid(f"needs a JSON object: {error}") from None
@@ -151,10 +199,7 @@ def described(kind: type[J], text: str) -> J:
     for name, value in found.items():
         if name not in known or not isinstance(value, known[name][1]):
             raise Invalid(f"field {name!r} is not one of {', '.join(known)}, or has a wrong type")
-    try:
-        return kind(**{known[name][0]: value for name, value in found.items()})
-    except ValueError as error:
-        raise Invalid(str(error)) from None
+    return {known[name][0]: value for name, value in found.items()}
 
 
 # -- to lines -------------------------------------------------------------------------------------
@@ -175,6 +220,14 @@ def _arguments(request: Request, form: LineFormat) -> list[str]:
         return [f"{Selection((name,))}{offset}" for name in request.selection.names]
     if isinstance(request, DeleteTopics):
         return list(dict.fromkeys(request.topics))
+    if isinstance(request, Erase):
+        found: dict[str, Any] = {"partitions": str(request.selection).split()}
+        for word, name in (("key", request.key), ("keyPrefix", request.prefix)):
+            if name is not None:
+                found[word] = bytes_as_json(name)
+        if request.offset is not None:
+            found["offset"] = request.offset
+        return [json.dumps({**found, "dryRun": request.dry_run})]
     if isinstance(request, PartitionsRequest):
         options = [word for word, name in form.options.items() if getattr(request, name)]
         return [" ".join(filter(None, [str(request.selection), *options]))]

@@ -31,6 +31,7 @@ from kafkafs.storage import (
     configure_topic,
     create_topic,
     delete_topics,
+    erase,
     expire,
     fresh,
     list_deleted,
@@ -40,7 +41,7 @@ from kafkafs.storage import (
 
 from ..vfs.errnos import Invalid
 from .conversation import Control, Emit, VerbWithData, Work
-from .lines import described, selecting, undeleting
+from .lines import described, erasing, selecting, undeleting
 
 if TYPE_CHECKING:
     from kafkafs.storage import LogManager
@@ -173,6 +174,12 @@ def _deleted(control: Control, words: Sequence[str]) -> Work:
     return _work(control, selecting(ListDeleted, words), list_deleted)
 
 
+def _erase(control: Control, words: Sequence[str]) -> Work:
+    request = erasing(words[0])
+    request.units(control.engine)
+    return _work(control, request, erase)
+
+
 def _undelete(control: Control, words: Sequence[str]) -> Work:
     return _work(control, undeleting(words), undelete)
 
@@ -222,7 +229,9 @@ def _append(control: Control, words: Sequence[str]) -> VerbWithData:
     return VerbWithData(request.size, lambda data: Work(partial(run, data), is_quick=True))
 
 
-_WITH_JSON: Final[frozenset[Prepare]] = frozenset((_create_topic, _configure_topic, _append))
+_WITH_JSON: Final[frozenset[Prepare]] = frozenset(
+    (_create_topic, _configure_topic, _append, _erase)
+)
 
 VERBS: Final[dict[str, ControlVerb]] = {
     verb.usage.split()[0]: verb
@@ -258,6 +267,13 @@ VERBS: Final[dict[str, ControlVerb]] = {
             "compacts the logs that Kafka's cleaner would clean now; force: also those not due yet;"
             " all: also reports unchanged ones",
             _selected(Compact, compact),
+        ),
+        ControlVerb(
+            'erase {"partitions": [TOPIC[/PARTITION], …], "key": …, "keyPrefix": …, "offset": …,'
+            ' "dryRun": …}',
+            "erases the records of a key, of all keys with a prefix, or the one at an offset, from"
+            " all files of the partitions",
+            _erase,
         ),
         ControlVerb(
             'create-topic {"topic": …, "partitions": …, "settings": {…}, "topicId": …,'

@@ -1,4 +1,4 @@
-"""`.kafkafs/cluster/`: the state of the cluster by the log of its metadata, and its history."""
+"""`.kafkafs/cluster/`: the cluster as its metadata log records it, and its history."""
 
 from __future__ import annotations
 

@@ -203,6 +203,8 @@ ERRNOS: Final[dict[type[Exception], int]] = {
     errors.SegmentGone: errno.ENOENT,
     errors.CorruptError: errno.EIO,
     errors.CleaningAborted: errno.EINTR,  # at shutdown
+    errors.RecordNotFound: errno.ENOENT,
+    errors.NotErased: errno.EBUSY,
     errors.CannotUndelete: errno.ENOENT,
     errors.TopicExists: errno.EEXIST,
     errors.Refused: errno.EINVAL,  # whatever Kafka would reject

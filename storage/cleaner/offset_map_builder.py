@@ -176,5 +176,6 @@ def _last_before(table: BatchTable, offset: int) -> int:
 
 
 def _keys_decide(table: BatchTable) -> bool:
-    decided_else = table.union(b.ATTRIBUTES) & (CONTROL_MASK | DELETE_HORIZON_MASK)
-    return not decided_else and int(table.column(b.MAGIC).min(initial=2)) == 2
+    summary = table.summary()
+    decided_else = summary.any_has & (CONTROL_MASK | DELETE_HORIZON_MASK)
+    return not decided_else and summary.least_magic == 2

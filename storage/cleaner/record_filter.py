@@ -203,7 +203,7 @@ class RecordFilter:
         cannot be decoded."""
         retention = self._batch_retention(chunk)
         aborted = retention.aborted
-        for columns, batches in _stretches(chunk, retention.unread_retentions, decoder):
+        for columns, batches in stretches(chunk, retention.unread_retentions, decoder):
             yield self._filtered(chunk, columns, retention, batches, aborted)
             aborted = ()
 
@@ -425,7 +425,7 @@ def _indexed(segment: Segment) -> dict[int, AbortedTxn]:
     return found
 
 
-def _stretches(
+def stretches(
     chunk: Chunk, unread_retentions: UInt8s, decoder: Decoder
 ) -> Iterator[tuple[Columns, slice]]:
     """Yields all batches of a chunk, with the records of those that must be read, and their slice

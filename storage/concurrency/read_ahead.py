@@ -163,9 +163,10 @@ class _Results(Generic[Item, Result]):
         self._submitted = end
 
     def _function(self, number: int) -> Callable[[Item], Result]:
-        if self._executor is None and processors() < 2:
+        count = len(self._functions)
+        if count == 1 or (self._executor is None and processors() < 2):
             return self._functions[0]
-        return self._functions[number % len(self._functions)]
+        return self._functions[number % count]
 
     def end(self) -> None:
         """Stops the production of further items. Does not wait."""

@@ -55,6 +55,13 @@ def uuid_text(data: bytes) -> str:
     return base64.urlsafe_b64encode(data).decode("ascii").rstrip("=")
 
 
+def uuid_bytes(text: str) -> bytes:
+    """Returns the 16 bytes of a `uuid_text`. Raises ValueError for any other text."""
+    if _UUID_TEXT.fullmatch(text) is None:
+        raise ValueError(f"not the text of a UUID: {text!r}")
+    return base64.urlsafe_b64decode(text + "==")
+
+
 def is_uuid_text(text: str) -> bool:
     """Returns whether `text` is the `uuid_text` of an id that is not all zeros."""
     if _UUID_TEXT.fullmatch(text) is None:

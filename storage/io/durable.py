@@ -58,6 +58,14 @@ _FALLOCATE: Callable[..., int] | None = (
 _KEEP_SIZE = 1
 _CANNOT_RESERVE = (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINTR)
 
+# ioctl(2) with FICLONE, which Python names only since 3.12.
+_CLONE = 0x40049409
+_CANNOT_CLONE = (
+    *(errno.EOPNOTSUPP, errno.ENOSYS, errno.ENOTTY, errno.EINVAL, errno.EXDEV, errno.EPERM),
+    errno.EACCES,
+)
+_COPIED = 1 << 20  # bytes at a time
+
 
 class SyncFailed(OSError):
     """An fsync failed: the state of the disk is unknown. Callers must not continue as if it had
@@ -85,6 +93,18 @@ class Calls:
             number = ctypes.get_errno()
             if number not in _CANNOT_RESERVE:
                 raise OSError(number, os.strerror(number))
+
+    def clone(self, fd: int, source: int) -> bool:
+        """Makes a file share the blocks of another one. Returns False if the file system cannot."""
+        import fcntl  # here, because Windows has no such module
+
+        try:
+            fcntl.ioctl(fd, _CLONE, source)
+        except OSError as error:
+            if error.errno not in _CANNOT_CLONE:
+                raise
+            return False
+        return True
 
     def fsync(self, fd: int) -> None:
         os.fsync(fd)
@@ -305,6 +325,22 @@ class WritableFile(OpenFile):
                     raise OSError(errno.EIO, os.strerror(errno.EIO))
                 position += count
                 view = view[count:]
+
+    def copy_from(self, source: OpenFile, size: int) -> None:
+        """Makes the first `size` bytes of another file the content of this one, which is empty.
+        Shares the blocks where the file system can; holes stay holes."""
+        with _named(self.path):
+            is_clone = size == source.size() and _calls.clone(self.fd, source.fd)
+        position = size if is_clone else source.next_data(0)
+        while position < size:
+            data = source.read(position, min(_COPIED, size - position))
+            if not data:
+                break
+            if data.strip(b"\0"):
+                self.write(position, data)
+            position = source.next_data(position + len(data))
+        if self.size() != size:
+            self.truncate(size)
 
     def truncate(self, size: int) -> None:
         """Sets the file's size to `size` bytes; an added part reads as zeros and occupies no disk

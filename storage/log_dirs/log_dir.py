@@ -7,6 +7,7 @@ added, removed or renamed, so that getting the partitions costs one system call.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import NamedTuple, TypeVar
@@ -258,11 +259,13 @@ def owner_differences(
 def check_is_log_dir(directory: DirFd) -> None:
     """Raises LogDirError, with what to give instead, unless a broker may have used `directory`."""
     try:
+        directory.hold()  # raises what listing it would
+        with suppress(SegmentGone):
+            directory.stat(names.META_PROPERTIES_FILE)
+            return  # without listing what may be a hundred thousand partitions
         entries = directory.list()
     except SegmentGone:
         raise LogDirError(directory.path, "no such directory") from None
-    if any(entry.name == names.META_PROPERTIES_FILE for entry in entries):
-        return
     below = [entry.name for entry in entries if entry.is_dir]
     # Without meta.properties it may be part of a backup, if it contains a log.
     if any(names.parse_partition_dir(name) and _has(directory, name, _is_log) for name in below):

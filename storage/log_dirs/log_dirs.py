@@ -162,6 +162,11 @@ class LogDirs:
         return newest(log_dir.stored_configs for log_dir in self.dirs).configs.get(topic, {})
 
     @property
+    def preferred(self) -> LogDir | None:
+        """The preferred directory, whose replicas are served; None if there is none."""
+        return self._preferred
+
+    @property
     def problems(self) -> list[str]:
         """What is wrong in the directories, and what is known to be wrong between them; one line
         each."""

@@ -9,7 +9,7 @@ grows, the state is updated.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -32,6 +32,7 @@ from .reading import (
     read_quorum_state,
 )
 from .replay import MetadataReplay
+from .settings import ClusterSettings, SettingsReplay
 
 # Offsets listed in a message.
 _OFFSETS_SHOWN: Final = 8
@@ -41,8 +42,8 @@ class _Sum:
     """The records applied so far, with the offset after them; -1 before the first read. `has_gap`:
     the log begins after what they started from."""
 
-    def __init__(self) -> None:
-        self.replay = MetadataReplay()
+    def __init__(self, replay: MetadataReplay | None = None) -> None:
+        self.replay = MetadataReplay() if replay is None else replay
         self.problems = Problems()
         self.offset = -1
         self.timestamp = NO_TIMESTAMP
@@ -184,38 +185,80 @@ class ClusterMetadata:
         found.read(view, offset)
         return found.image()
 
-    def history(self) -> MetadataHistory:
-        """Returns the oldest state from which every later record is there, and these. Raises
-        MetadataUnavailable if there is none."""
+    def settings(self) -> ClusterSettings:
+        """Returns the records of what clients set, with the secrets that images lack, as of the
+        time shown. Raises MetadataUnavailable if the log and the snapshots on the disk do not reach
+        back that far."""
         view = self._log.view()
-        bases = reversed(self._bases(view))
-        found = self._started(each for each in bases if _end_of(each) >= view.start_offset)
+        replays: list[SettingsReplay] = []
+
+        def replay() -> SettingsReplay:
+            replays.append(SettingsReplay())
+            return replays[-1]
+
+        bases = [each for each in self._bases(view) if _end_of(each) >= view.start_offset]
+        found = self._started(bases, replay=replay)
         if found.offset < 0:
             raise MetadataUnavailable(self._log.path, None, self._at_ms, self.reach())
-        found.complete_quorum(view)
-        entries = log_entries(view, found.offset, found.problems)
-        return MetadataHistory(found.replay, found.image(), found.problems, entries)
+        found.read(view, view.end_offset)
+        [of_found] = (each for each in replays if each is found.replay)
+        return of_found.settings()
+
+    def history(self) -> MetadataHistory:
+        """Returns the oldest state from which every later record is there, and these. Without such
+        a state, returns the records that there are; if there are none, raises
+        MetadataUnavailable."""
+        view = self._log.view()
+        bases = self._bases(view)
+        if _is_empty(view):
+            found = self._started(bases)
+        else:
+            continued = [each for each in bases if _end_of(each) >= view.start_offset]
+            found = self._started(reversed(continued))
+        if found.offset >= 0:
+            found.complete_quorum(view)
+            image = found.image()
+        elif _is_empty(view):
+            raise MetadataUnavailable(self._log.path, None, self._at_ms, self.reach())
+        else:
+            found.offset, image = 0, MetadataImage()
+            self._note_gap(found, view)
+        entries = self._entries(view, found, max(map(_end_of, bases), default=0))
+        return MetadataHistory(found.replay, image, found.problems, entries)
+
+    def _entries(self, view: View, found: _Sum, newest: int) -> Iterator[MetadataEntry]:
+        """Yields the records after those that were applied. The log may have lost its end, below
+        that of the `newest` snapshot."""
+        yield from log_entries(view, found.offset, found.problems)
+        end = max(found.offset, view.end_offset)
+        if end < newest:
+            what = f"offsets {end} to {newest - 1} are not in the log, only their sum in a snapshot"
+            found.problems.note_damage(CorruptError(what, self._log.path))
 
     def reach(self) -> str:
         """Describes what the log and the snapshots on the disk reach back to, and how far they
         go."""
         view = self._whole.view()
         snapshots = list_snapshots(self._log.directory)
-        oldest = _oldest(view, snapshots)
-        isolated = [each.end_offset for each in snapshots if each.end_offset < view.start_offset]
+        joined = _joined(view, snapshots)
+        oldest = _oldest(view, joined)
+        start = view.start_offset if oldest is None else oldest[0]
+        apart = sorted(each.end_offset for each in snapshots if each not in joined)
         text = ""
         if oldest is not None:
-            start, time = oldest
-            end = max([view.end_offset, *(each.end_offset for each in snapshots)])
+            end, last = view.end_offset, view.max_timestamp
+            if joined and _is_empty(view):
+                end, last = joined[0].end_offset, _time_of(joined[0], view)
             text = (
-                f"the log and its snapshots reach from offset {start} ({time_text(time)})"
-                f" to {end} ({time_text(view.max_timestamp)})"
+                f"the log and its snapshots reach from offset {start} ({time_text(oldest[1])})"
+                f" to {end} ({time_text(last)})"
             )
-        elif not isolated:
-            text = f"the log begins at offset {view.start_offset}, and no snapshot is beside it"
-        if isolated:
-            which = ", ".join(map(str, sorted(isolated)[:_OFFSETS_SHOWN]))
-            text += f"{'; ' if text else ''}there are earlier snapshots at offset {which}"
+        elif not apart:
+            text = f"the log begins at offset {start}, and no snapshot is beside it"
+        if apart:
+            which = ", ".join(map(str, apart[:_OFFSETS_SHOWN]))
+            other = "earlier" if apart[-1] < start else "other"
+            text += f"{'; ' if text else ''}there are {other} snapshots at offset {which}"
         return text
 
     def _bases(self, view: View) -> list[MetadataSnapshot | None]:
@@ -248,10 +291,18 @@ class ClusterMetadata:
     def _read_on(self, view: View) -> None:
         is_cut = self._view is not None and view.cuts != self._view.cuts
         if is_cut or not view.start_offset <= self._sum.offset <= view.end_offset:
-            # The first read, or the log is no longer the one read so far.
-            self._sum = self._started(self._bases(view))
+            # The first read, or the log is no longer the one read so far. A damaged snapshot that
+            # the log continues says more than one from long before.
+            bases = self._bases(view)
+            found = self._started(each for each in bases if _end_of(each) >= view.start_offset)
+            self._sum = found if found.offset >= 0 else self._started(bases)
         found = self._sum
         found.offset = max(found.offset, 0)
+        self._note_gap(found, view)
+        found.read(view, view.end_offset)
+        self._image = found.image()
+
+    def _note_gap(self, found: _Sum, view: View) -> None:
         if found.offset < view.start_offset:
             found.has_gap = True
             what = (
@@ -259,20 +310,24 @@ class ClusterMetadata:
                 " the log"
             )
             found.problems.note_damage(CorruptError(what, self._log.path))
-        found.read(view, view.end_offset)
-        self._image = found.image()
 
-    def _started(self, bases: Iterable[MetadataSnapshot | None]) -> _Sum:
+    def _started(
+        self,
+        bases: Iterable[MetadataSnapshot | None],
+        replay: Callable[[], MetadataReplay] = MetadataReplay,
+    ) -> _Sum:
         """Returns the state of the first of the bases without damage, or of the first that can be
         read; its offset is -1 if there is none. Its problems are those of all that were tried."""
         problems: list[str] = []
         damaged: _Sum | None = None
         for snapshot in bases:
-            found = _Sum()
+            found = _Sum(replay())
             try:
                 if snapshot is not None:
                     found.start(snapshot, self._context)
-            except (SegmentGone, CorruptError) as error:
+            except SegmentGone:
+                continue  # a broker removes old snapshots
+            except CorruptError as error:
                 problems.append(str(error))
                 continue
             found.offset = _end_of(snapshot)
@@ -288,9 +343,9 @@ class ClusterMetadata:
 
 @dataclass(frozen=True, slots=True)
 class MetadataHistory:
-    """The records of the metadata log after an `image`, the oldest known state: `entries` yields
-    them, adding to `problems` what cannot be read. `replay` has that state, for the reader to apply
-    them to."""
+    """The records of the metadata log after an `image`, the oldest known state, or an empty one if
+    it is unknown: `entries` yields them, adding to `problems` what cannot be read. `replay` has
+    that state, for the reader to apply them to."""
 
     replay: MetadataReplay
     image: MetadataImage
@@ -303,14 +358,27 @@ def _end_of(snapshot: MetadataSnapshot | None) -> int:
     return 0 if snapshot is None else snapshot.end_offset
 
 
-def _oldest(view: View, snapshots: Sequence[MetadataSnapshot]) -> tuple[int, int] | None:
+def _is_empty(view: View) -> bool:
+    return view.start_offset == view.end_offset
+
+
+def _joined(view: View, snapshots: Sequence[MetadataSnapshot]) -> list[MetadataSnapshot]:
+    """Returns the snapshots that the log continues: its records from their end on are there. Of an
+    empty log, that is only the newest one."""
+    found = [each for each in snapshots if each.end_offset >= view.start_offset]
+    return found[:1] if _is_empty(view) else [e for e in found if e.end_offset <= view.end_offset]
+
+
+def _oldest(view: View, joined: Sequence[MetadataSnapshot]) -> tuple[int, int] | None:
     """Returns the oldest offset that can be shown together with all later ones, and the time of
     the record before it, or of the first record for 0; None if there is none."""
-    if view.start_offset == 0:
+    if view.start_offset == 0 and not (_is_empty(view) and joined):
         first = next(log_entries(view, 0, Problems()), None)
         return 0, NO_TIMESTAMP if first is None else first.timestamp
-    fitting = [each for each in snapshots if each.end_offset >= view.start_offset]
-    if not fitting:
-        return None
-    last = fitting[-1].last_timestamp(view.context)
-    return fitting[-1].end_offset, NO_TIMESTAMP if last is None else last
+    return (joined[-1].end_offset, _time_of(joined[-1], view)) if joined else None
+
+
+def _time_of(snapshot: MetadataSnapshot, view: View) -> int:
+    """Returns the time of a snapshot's last record, -1 if it is unknown."""
+    last = snapshot.last_timestamp(view.context)
+    return NO_TIMESTAMP if last is None else last

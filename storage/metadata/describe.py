@@ -88,8 +88,8 @@ class UnitReader:
         """Adds a draft of one record."""
         self.draft(entry, kind, (entry.offset,), details, lambda _: text)
 
-    def topic(self, topic_id: str) -> str:
-        return self.replay.topic_name(topic_id) or f"topic id {topic_id}"
+    def topic(self, topic_id: str) -> str | None:
+        return self.replay.topic_name(topic_id) or None
 
     # -- topics ------------------------------------------------------------------------------------
 
@@ -112,7 +112,7 @@ class UnitReader:
     def remove_topic(self, entry: MetadataEntry, data: Message) -> None:
         topic_id = data["topicId"]
         name, count = self.topic(topic_id), len(list(self.replay.partitions(topic_id)))
-        text = f"topic {name} deleted, with {_counted(count)}"
+        text = f"topic {_topic_text(name, topic_id)} deleted, with {_counted(count)}"
         self.simple(entry, "topicDeleted", text, topic=name, topicId=topic_id, partitions=count)
 
     def change_partition(self, entry: MetadataEntry, data: Message) -> None:
@@ -372,7 +372,8 @@ def _created_text(details: dict[str, Any]) -> str:
 
 
 def _added_text(details: dict[str, Any]) -> str:
-    return f"topic {details['topic']}: {_numbered(details['partitions'])} added"
+    topic = _topic_text(details["topic"], details["topicId"])
+    return f"topic {topic}: {_numbered(details['partitions'])} added"
 
 
 def _changed_text(details: dict[str, Any]) -> str:
@@ -380,7 +381,13 @@ def _changed_text(details: dict[str, Any]) -> str:
         f"{_PARTITION_WORDS.get(name, name)} {_nodes(name, before)} -> {_nodes(name, after)}"
         for name, (before, after) in details["changed"].items()
     )
-    return f"topic {details['topic']}, {_numbered(details['partitions'])}: {', '.join(parts)}"
+    topic = _topic_text(details["topic"], details["topicId"])
+    return f"topic {topic}, {_numbered(details['partitions'])}: {', '.join(parts)}"
+
+
+def _topic_text(name: str | None, topic_id: str) -> str:
+    """Returns a topic's name, or the id of a topic that no record has named."""
+    return f"(id {topic_id})" if name is None else name
 
 
 def _nodes(name: str, value: Any) -> str:

@@ -94,7 +94,11 @@ class MetadataReplay:
                 self.apply(part)
         elif self._transaction is not None:
             self._transaction.append(record)
-        elif data is not None and (apply := _APPLY.get(number)) is not None:
+        elif data is not None:
+            self._apply(number, data)
+
+    def _apply(self, number: int, data: Message) -> None:
+        if (apply := _APPLY.get(number)) is not None:
             apply(self, data)
 
     def apply_control(self, number: int, message: Message, leader_epoch: int) -> None:

@@ -1,5 +1,5 @@
-"""Describes a cluster by the log of its metadata: topics, brokers, configs, quotas, ACLs, users,
-features and voters, now or as of an earlier offset or time, and the history of their changes.
+"""Describes a cluster as its metadata log records it: topics, brokers, configs, quotas, ACLs,
+users, features and voters, now or as of an earlier offset or time, and the history of changes.
 
 Credentials are named without their salts and keys, and configs that may be secrets are hidden.
 """
@@ -474,8 +474,8 @@ def list_cluster_changes(
     engine: Engine, request: ListClusterChanges, progress: ProgressListener = SILENT
 ) -> Iterator[ClusterChange | PartitionFailed]:
     """Yields the changes, oldest first, then what could not be read. If the log does not begin at
-    offset 0, the first row stands for the snapshot before it. Raises NoClusterMetadata or
-    MetadataUnavailable."""
+    offset 0, the first row stands for the snapshot before it. Raises NoClusterMetadata, or
+    MetadataUnavailable if there is no record."""
     history = engine.cluster_metadata().history()
     image = history.image
     if image.offset > 0:

@@ -18,12 +18,13 @@ from __future__ import annotations
 import heapq
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import groupby
 from typing import Any, Final
 
-from ..errors import CorruptError, SegmentGone, UnknownPartition, UnknownTopic
+from ..errors import CorruptError, LogDirError, SegmentGone, UnknownPartition, UnknownTopic
 from ..format.files.names import PartitionState, TopicPartition, may_be_of_topic
 from ..format.kernels import keys as kernel
 from ..format.layout import MAX_OFFSET
@@ -69,8 +70,8 @@ class History(PartitionsRequest):
 
     def directories(self, engine: Engine) -> list[DirFd]:
         """Returns the directories that are searched."""
-        lives = (life for key in self.units(engine) for life in _lives(engine, key))
-        return [each for life in lives for each in life.directories]
+        found = (life for key in self.units(engine) for life in lives(engine, key))
+        return [each for life in found for each in life.directories]
 
 
 def _partitions(engine: Engine, topic: str, number: int | None) -> list[TopicPartition]:
@@ -90,17 +91,17 @@ def _partitions(engine: Engine, topic: str, number: int | None) -> list[TopicPar
 
 
 def _set_aside(engine: Engine, topic: str | None = None) -> list[PartitionDir]:
-    """Returns the directories of deleted and stray partitions, or of those of one topic."""
-    return [
-        each
-        for log_dir in engine.log_dirs.dirs
-        for each in log_dir.partitions()
-        if each.state in _ASIDE and (topic is None or may_be_of_topic(each.name, topic))
-    ]
+    """Returns the directories of deleted and stray partitions, or of those of one topic. A log
+    directory that cannot be listed is left out, as it is for partitions in use."""
+    found: list[PartitionDir] = []
+    for log_dir in engine.log_dirs.dirs:
+        with suppress(LogDirError, OSError):
+            found += (each for each in log_dir.partitions() if each.state in _ASIDE)
+    return [each for each in found if topic is None or may_be_of_topic(each.name, topic)]
 
 
 @dataclass(frozen=True, slots=True)
-class _Life:
+class Life:
     """The directories of a partition during one life of its topic: that of `log`, of other
     `replicas`, and of those that were deleted or set aside. `state`: that of all its versions; None
     for the partition in use."""
@@ -115,7 +116,7 @@ class _Life:
         return [self.log.directory, *self.replicas, *self.aside]
 
 
-def _lives(engine: Engine, key: TopicPartition) -> Iterator[_Life]:
+def lives(engine: Engine, key: TopicPartition) -> Iterator[Life]:
     """Yields the lives of a partition: those that ended, the one that was last written to at the
     end, then the one in use. Raises UnknownTopic or UnknownPartition if there is none."""
     topic, number = key
@@ -123,19 +124,19 @@ def _lives(engine: Engine, key: TopicPartition) -> Iterator[_Life]:
     for each in _set_aside(engine, topic):
         if each.partition == number:
             ended[_topic_id(each) or each.path].append(each)
-    current: _Life | None = None
+    current: Life | None = None
     try:
         log = engine.log(*key)
         others = [each for each in engine.copies_of(*key) if each.path != log.path]
         aside = ended.pop(_topic_id(engine.partition_dir(*key)), [])
-        current = _Life(log, _directories(others), _directories(aside))
+        current = Life(log, _directories(others), _directories(aside))
     except (UnknownTopic, UnknownPartition):
         if not ended:
             raise
     for dirs in sorted(ended.values(), key=_changed_at):
         first, *rest = dirs
         log = Log(first.directory, topic, number, lambda: 0, engine.context, engine.at_ms)
-        yield _Life(log, (), _directories(rest), _ASIDE[first.state])
+        yield Life(log, (), _directories(rest), _ASIDE[first.state])
     if current is not None:
         yield current
 
@@ -198,7 +199,7 @@ def history(
     may have held others."""
 
     def search(key: TopicPartition) -> Iterator[KeyVersion | PartitionFailed]:
-        for life in _lives(engine, key):
+        for life in lives(engine, key):
             try:
                 found = _Search(engine, key, life, request, progress)
             except (UnknownPartition, SegmentGone):
@@ -236,7 +237,7 @@ class _Search:
         self,
         engine: Engine,
         key: TopicPartition,
-        life: _Life,
+        life: Life,
         request: History,
         progress: ProgressListener,
     ) -> None:

@@ -32,7 +32,7 @@ from ..log_dirs.log_dirs import other_cluster
 from ..log_dirs.selection import EVERYTHING, Selection
 from .new_log_dir import Settled, SettleUnit, new_log, settle
 
-_NAMES: Final = ("first", "second")
+_NAMES: Final = ("the first", "the second")
 
 Row = Mapping[str, Any]
 Engines = tuple[Engine, Engine]
@@ -115,11 +115,24 @@ def merge_partition(engines: Engines, unit: MergeUnit, directory: WritableDirFd)
     )
     engine = engines[unit.is_in]
     is_compacted = "compact" in engine.topic_config(unit.topic).config.cleanup_policy
-    parting = find_parting(first, second, is_compacted)
-    merging = Merging(first, second, parting, is_compacted)
-    counts, holes = _write(directory, unit.key, merging, (first, second), parting)
+    counts, wrong = merge_logs(unit.key, (first, second), is_compacted, directory)
     settled = settle(engine, SettleUnit(*unit.key, unit.start_offset), directory)
-    return MergedPartition(settled, counts, [*holes, *_findings(unit.key, merging, parting)])
+    return MergedPartition(settled, counts, wrong)
+
+
+def merge_logs(
+    key: TopicPartition,
+    replicas: tuple[Replica, Replica],
+    is_compacted: bool,
+    directory: WritableDirFd | None,
+    names: tuple[str, str] = _NAMES,
+) -> tuple[Mapping[str, int], Sequence[Row]]:
+    """Writes the logs of a partition, merged, to `directory`, or nowhere. Returns how many batches
+    they have, by origin, and what is wrong, as JSON, in which the replicas have these names."""
+    parting = find_parting(*replicas, is_compacted)
+    merging = Merging(*replicas, parting, is_compacted)
+    counts, holes = _write(directory, key, merging, replicas, parting)
+    return counts, [*holes, *_findings(key, merging, parting, names)]
 
 
 def _refuse_strangers(
@@ -146,7 +159,7 @@ def _unit(
 
 
 def _write(
-    directory: WritableDirFd,
+    directory: WritableDirFd | None,
     key: TopicPartition,
     merging: Merging,
     replicas: tuple[Replica, Replica],
@@ -157,9 +170,12 @@ def _write(
     counts = {"batches": 0, "ofBoth": 0, "ofFirst": 0, "ofSecond": 0, "cleanedOtherwise": 0}
     holes: list[Row] = []
     with ExitStack() as file:
-        segments = _Segments(directory, replicas, parting.leader, file)
+        segments = None
+        if directory is not None:
+            segments = _Segments(directory, replicas, parting.leader, file)
         for taken in merging.batches():
-            segments.append(taken)
+            if segments is not None:
+                segments.append(taken)
             counts["batches"] += 1
             counts["cleanedOtherwise"] += taken.is_cleaned_otherwise
             counts["ofBoth" if taken.is_common else ("ofFirst", "ofSecond")[taken.replica]] += 1
@@ -231,24 +247,26 @@ def _hole(key: TopicPartition, first: int, after: int) -> Row:
     }
 
 
-def _findings(key: TopicPartition, merging: Merging, parting: Parting) -> Iterator[Row]:
+def _findings(
+    key: TopicPartition, merging: Merging, parting: Parting, names: tuple[str, str]
+) -> Iterator[Row]:
     """Yields what is missing at the end, and where the two replicas diverge."""
     about = {"topic": key[0], "partition": key[1]}
     for lost in merging.lost:
         place = {"file": lost.error.file, "position": lost.error.position}
         yield {**about, **place, "firstOffset": lost.first, "what": _what(lost)}
     if merging.left_out:
-        yield {**about, "firstOffset": parting.offset, "what": _parting(merging, parting)}
+        yield {**about, "firstOffset": parting.offset, "what": _parting(merging, parting, names)}
 
 
-def _parting(merging: Merging, parting: Parting) -> str:
-    leader, other = _NAMES[parting.leader], _NAMES[1 - parting.leader]
+def _parting(merging: Merging, parting: Parting, names: tuple[str, str]) -> str:
+    leader, other = names[parting.leader], names[1 - parting.leader]
     latest = [f"epoch {epoch}" for epoch in parting.epochs]
-    why = f"its latest is {latest[1 - parting.leader]}, the {leader}'s {latest[parting.leader]}"
+    why = f"its latest is {latest[1 - parting.leader]}, {leader}'s {latest[parting.leader]}"
     if parting.is_conflict:
         why = f"they have different batches; {why}"
-    left = f"{merging.left_out} batches of the {other} are left out"
-    return f"the {other} diverges from the {leader} at offset {parting.offset}: {why}: {left}"
+    left = f"{merging.left_out} batches of {other} are left out"
+    return f"{other} diverges from {leader} at offset {parting.offset}: {why}: {left}"
 
 
 def _what(lost: Lost) -> str:

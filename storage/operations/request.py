@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from ..errors import StorageError, UnknownPartition, UnknownTopic
 from ..format.files.names import TopicPartition
+from ..log.read.log import Log
 from ..log_dirs.engine import Engine
 from ..log_dirs.selection import EVERYTHING, Selection
 
@@ -166,10 +167,14 @@ def per_partition(
 
 
 def damage(engine: Engine, key: TopicPartition) -> Iterator[PartitionFailed]:
-    """Yields the known damage of a partition's log, without reading its records: what is in the
-    place of a `.log`, and bytes after the last whole batch. Raises UnknownTopic or
+    """Yields the known damage of a partition's log; see `damage_of`. Raises UnknownTopic or
     UnknownPartition."""
-    log = engine.log(*key)
+    return damage_of(engine.log(*key), key)
+
+
+def damage_of(log: Log, key: TopicPartition) -> Iterator[PartitionFailed]:
+    """Yields the known damage of a log, without reading its records: what is in the place of a
+    `.log`, and bytes after the last whole batch."""
     tail = log.view().tail
     found = list(log.damage.values())
     if tail is not None and (tail.error.file, tail.error.position) not in log.damage:

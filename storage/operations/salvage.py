@@ -89,6 +89,23 @@ def salvage_segment(engine: Engine, unit: SalvageUnit, log: WritableFile) -> Sal
     return SalvagedSegment(batches, position, lost)
 
 
+def survey_segment(engine: Engine, unit: SalvageUnit) -> tuple[SalvagedSegment, int]:
+    """Returns what would be copied of a segment, and the offset after it, -1 if that is nothing."""
+    source = engine.partition_dir(*unit.key).directory
+    limit = engine.context.limits.max_batch_bytes
+    size = batches = 0
+    end = -1
+    lost: list[dict[str, Any]] = []
+    for part in sound_batches(source, unit.base_offset, unit.next_base, limit):
+        if isinstance(part, Sound):
+            size += len(part.data)
+            batches += len(part.table)
+            end = part.table[len(part.table) - 1].last_offset + 1
+        else:
+            lost.append(_lost_row(unit, part))
+    return SalvagedSegment(batches, size, lost), end
+
+
 def is_useless(unit: SalvageUnit, result: SalvagedSegment) -> bool:
     """Whether the copy is empty because all was lost, and another segment follows."""
     return bool(result.lost) and not result.bytes and unit.next_base >= 0

@@ -10,12 +10,11 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Final
 
-from ..format import layout
 from ..format.kernels import headers
 from ..format.records import batch as b
 from ..format.records.batch import BatchTable
 from ..format.records.columns import Columns
-from ..format.records.decoder import BadBatch, Decoder, first_bad_checksum
+from ..format.records.decoder import BadBatch, Decoder, are_plain
 from ..format.records.joined_columns import JoinedColumns
 from ..io.disk import OpenFile
 from .survey import ReferencedViews, ViewReference
@@ -25,8 +24,6 @@ _SMALL_BYTES: Final = 64 << 10
 # What is decoded at once: enough that this costs little, and little enough for a CPU cache.
 _DECODED_BYTES: Final = 512 << 10
 _BATCHES: Final = 4096
-_EXAMINED: Final = (b.MAGIC, b.ATTRIBUTES, b.RECORD_COUNT)
-_MARKERS: Final = layout.CONTROL_MASK | layout.TRANSACTIONAL_MASK
 
 
 class SmallRanges:
@@ -74,15 +71,12 @@ class SmallRanges:
         if reached < stop:
             return 0
         batches = self._table.select(slice(row, row + count))
-        for magic, attributes, records in batches.rows[:, _EXAMINED].tolist():
-            if magic < 2 or attributes & _MARKERS or not records:
-                return 0
         first, last = int(batches.rows[0, b.BASE_OFFSET]), int(batches.rows[-1, b.LAST_OFFSET])
         if not max(start, reference.start_offset) <= first or not last < end:
             return 0
         if last >= reference.bound or 0 <= reference.next_base <= last:
             return 0
-        return count if first_bad_checksum(self._data, batches, 0) == count else 0
+        return count if are_plain(self._data, batches, 0) else 0
 
     def take(self) -> tuple[Columns, list[int]] | None:
         """Removes the ranges. Returns their records, valid until the next call, and the number of

@@ -25,6 +25,7 @@ from ..io.disk import DirFd, OpenDirFd, OpenFile
 from ..log.read.context import ReadContext
 from ..log.read.log import Log
 from ..log.read.segments import LogFile, Segments
+from ..log.read.small_log import SmallLogs
 from ..log.read.transactions import Isolation
 from ..log.read.view import View
 from ..log_dirs.engine import Engine, read_limits
@@ -55,19 +56,23 @@ class Survey:
         self._partitions = engine.log_dirs.partitions()
         self._held = {each.path: each.directory.hold() for each in engine.log_dirs.dirs}
         self._starts = {each.path: each.log_start_offsets for each in engine.log_dirs.dirs}
+        self._small = SmallLogs(engine.context)
 
     def look(self, topic: str, partition: int) -> SurveyedPartition:
         """Returns the present state of a partition. Raises UnknownTopic or UnknownPartition."""
         key = (topic, partition)
         found = self._partitions.get(key) or self._engine.partition_dir(topic, partition)
-        path, directory, files = found.log_dir.path, found.directory, self._engine.context.files
+        path, directory, engine = found.log_dir.path, found.directory, self._engine
         try:
             held = directory.hold(self._held[path])
         except SegmentGone:
             raise UnknownPartition(topic, partition) from None
-        files.get(directory, lambda: held)  # the log uses it, too
-        start, engine = self._starts[path].get(key, 0), self._engine
-        view = Log(directory, topic, partition, lambda: start, engine.context, engine.at_ms).view()
+        start = self._starts[path].get(key, 0)
+        view = None if engine.at_ms is not None else self._small.view(key, directory, held, start)
+        if view is None:
+            engine.context.files.get(directory, lambda: held)  # the log uses it, too
+            log = Log(directory, topic, partition, lambda: start, engine.context, engine.at_ms)
+            view = log.view()
         try:
             return SurveyedPartition(view, found.topic_id(held))
         except CorruptError as error:

@@ -40,8 +40,8 @@ from ..log.append.appending import LogAppendInfo
 from ..log.append.writer import LogWriter
 from .decisions import Decision, TransactionLog
 
-# Brokers assign ids from 0 upwards; none reaches this.
-_OWN_IDS: Final = 1 << 61
+#: Brokers assign ids from 0 upwards; none reaches this.
+OWN_IDS: Final = 1 << 61
 _MAX_EPOCH: Final = 2**15 - 1
 # There is one coordinator, and no other ever fences it.
 _COORDINATOR_EPOCH: Final = 0
@@ -231,7 +231,7 @@ class TransactionalProducer:
 
     def _renew(self) -> None:
         """Becomes a new producer, as far as the logs are concerned."""
-        self.producer_id = _OWN_IDS | secrets.randbits(61)
+        self.producer_id = OWN_IDS | secrets.randbits(61)
         self.producer_epoch = 0
         self._sequences: dict[TopicPartition, int] = {}
 
@@ -263,7 +263,7 @@ def abort_transaction(writer: LogWriter, producer_id: int) -> LogAppendInfo:
     state = writer.producers.state(producer_id)
     if state is None or not state.is_in_transaction:
         raise InvalidTxnState(f"producer {producer_id} has no transaction open here")
-    epoch = state.epoch + 1 if producer_id >= _OWN_IDS else state.epoch
+    epoch = state.epoch + 1 if producer_id >= OWN_IDS else state.epoch
     return _end_transaction(writer, producer_id, epoch, commit=False)
 
 

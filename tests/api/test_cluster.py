@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 import kafkafs
+from kafkafs.storage.format.records.record_columns import SimpleRecord
 from tests import answers
+from tests.building import BatchFields, build_batch
 
 Corpus = Callable[[str], Path]
 
@@ -33,3 +35,19 @@ def test_the_state_of_the_cluster_and_its_changes(corpus: Corpus) -> None:
         pytest.raises(kafkafs.NoClusterMetadata, match="no __cluster_metadata-0"),
     ):
         d.cluster()
+
+
+def test_records_that_cannot_be_read_are_not_passed_over(writable_corpus: Corpus) -> None:
+    root = writable_corpus("groups43")
+    log = root / "__cluster_metadata-0" / f"{0:020}.log"
+    size = log.stat().st_size
+    with log.open("ab") as file:
+        file.write(build_batch([SimpleRecord(value=b"\1")], BatchFields(base_offset=555)))
+    what = f"{log}: position {size}: offset 555: a varint extends past the end of its record"
+    with kafkafs.open(root) as d:
+        assert d.cluster().problems == [what]
+        problems: list[str] = []
+        changes = list(d.cluster_changes(problems.append))
+        assert (changes[-1].offset, problems) == (553, [what])
+        with pytest.raises(kafkafs.StorageError, match="position"):
+            list(d.cluster_changes())

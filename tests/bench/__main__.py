@@ -26,6 +26,7 @@ from tests.bench import (
     removing,
     scanning,
     sinking,
+    small_partitions,
     spreading,
     streaming,
     trial,
@@ -70,6 +71,7 @@ ROWS: dict[int, Sequence[Callable[[Plan], Outcomes]]] = {
     34: [sinking.against_kafka],
     35: [spreading.compaction, spreading.planning],
     36: [groups.commits],
+    37: [small_partitions.reading, small_partitions.planning],
 }
 
 
@@ -96,6 +98,7 @@ def main() -> int:
         planned=options.planned,
         removed=options.removed,
         commits=options.commits,
+        small=options.small,
     )
     # PySpark would start its workers with whatever `python3` the PATH has.
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
@@ -174,6 +177,7 @@ def _parser() -> argparse.ArgumentParser:
         ("planned", "GiB in each partition whose compaction is planned (row 35)"),
         ("removed", "names in one rm (row 21)"),
         ("commits", "offsets committed (row 36)"),
+        ("small", "small partitions that Spark reads (row 37)"),
     ):
         default = getattr(plan, name)
         add(f"--{name}", type=int, default=default, metavar="N", help=f"{text} ({default:,})")

@@ -13,7 +13,8 @@ class Plan:
     read opens; `gibibytes` of the sparse log in which `lookups` records are looked up; `appended`
     records in one run of appends; `compacted` records with `keys` different keys to compact;
     `mapped` keys in the offset map; `spread` records to compact with Spark; `planned` GiB in each
-    partition whose compaction is planned; `removed` names in one `rm`; `commits` of offsets."""
+    partition whose compaction is planned; `removed` names in one `rm`; `commits` of offsets;
+    `small` partitions that Spark reads, a tenth of those whose read it plans."""
 
     records: int = 8_000_000
     repetitions: int = 5
@@ -32,3 +33,4 @@ class Plan:
     planned: int = 1024
     removed: int = 10_000
     commits: int = 1_000_000
+    small: int = 10_000

@@ -32,13 +32,13 @@ def batch(plan: Plan) -> Outcomes:
     log = plain_log(plan.records)
     with spark_session() as spark:
         parquet = kept(
-            f"parquet-{plan.records}", lambda to: _ours(spark, log).write.parquet(str(to / "t"))
+            f"parquet-{plan.records}", lambda to: ours(spark, log).write.parquet(str(to / "t"))
         )
         seconds = race(
             {
-                "kafkafs": Call(lambda: _aggregate(_ours(spark, log), plan.records)),
+                "kafkafs": Call(lambda: aggregate(ours(spark, log), plan.records)),
                 "parquet": Call(
-                    lambda: _aggregate(spark.read.parquet(str(parquet / "t")), plan.records)
+                    lambda: aggregate(spark.read.parquet(str(parquet / "t")), plan.records)
                 ),
             },
             plan.repetitions,
@@ -68,8 +68,8 @@ def against_kafka(plan: Plan) -> Outcomes:
     with serving(plain_log(plan.records)) as broker, spark_session(kafka_source.jars()) as spark:
         seconds = race(
             {
-                "kafkafs": Call(lambda: _aggregate(_ours(spark, broker.log_dir), plan.records)),
-                "kafka": Call(lambda: _aggregate(_kafka(spark, broker), plan.records)),
+                "kafkafs": Call(lambda: aggregate(ours(spark, broker.log_dir), plan.records)),
+                "kafka": Call(lambda: aggregate(_kafka(spark, broker), plan.records)),
             },
             plan.repetitions,
         )
@@ -79,7 +79,8 @@ def against_kafka(plan: Plan) -> Outcomes:
     )  # fmt: skip
 
 
-def _ours(spark: SparkSession, log: Path) -> DataFrame:
+def ours(spark: SparkSession, log: Path) -> DataFrame:
+    """Returns our source of the topic in a log directory."""
     reader = spark.read.format("kafkafs").option("subscribe", TOPIC)
     return reader.schema(_COLUMNS).load(str(log))
 
@@ -90,7 +91,8 @@ def _kafka(spark: SparkSession, broker: Broker) -> DataFrame:
     return reader.option("minPartitions", _KAFKA_TASKS).load()
 
 
-def _aggregate(frame: DataFrame, records: int) -> float:
+def aggregate(frame: DataFrame, records: int) -> float:
+    """Returns the seconds in which Spark aggregates the columns of so many records."""
     start = time.perf_counter()
     (row,) = frame.selectExpr(*_AGGREGATES).collect()
     taken = time.perf_counter() - start

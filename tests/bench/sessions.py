@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 import kafkafs.spark
 from tests.bench import trial
-from tests.spark import cluster, kafka_source
+from tests.spark import class_data, kafka_source
 
 _CONFIGURATION = {
     "spark.driver.bindAddress": "127.0.0.1",
@@ -38,7 +38,7 @@ def _session(jars: str) -> Iterator[SparkSession]:
     for name, value in _CONFIGURATION.items():
         builder = builder.config(name, value)
     if trial.is_trial():
-        builder = builder.config("spark.driver.defaultJavaOptions", cluster.JVM)
+        builder = builder.config("spark.driver.defaultJavaOptions", class_data.options())
     spark = builder.config("spark.jars", jars).getOrCreate()
     kafkafs.spark.register(spark)
     try:

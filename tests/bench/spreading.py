@@ -28,10 +28,12 @@ from kafkafs.spark.jobs.compaction.pieces import Failed
 from kafkafs.spark.jobs.job_log_dirs import JobLogDirs
 from kafkafs.storage.errors import CleaningAborted
 from kafkafs.storage.log_manager import LogManager
+from tests.bench import trial
 from tests.bench.compacting import linked, scratch_directory
 from tests.bench.data import PART_SEGMENT_BYTES, keyed_topic, rolled_logs
 from tests.bench.plan import Plan
 from tests.bench.race import Call, Figure, Outcome, Outcomes, race, versus
+from tests.bench.sessions import spark_session
 from tests.bench.sparse import sparse_partitions
 
 _SETTINGS = {
@@ -49,7 +51,8 @@ Work = Callable[[LogManager, Path], object]
 
 
 def compaction(plan: Plan) -> Outcomes:
-    with session("kafkafs", "local[2]") as spark:
+    # At its end that session stops Spark, which the later rows of a trial share.
+    with spark_session() if trial.is_trial() else session("kafkafs", "local[2]") as spark:
         for partitions in (_PARTITIONS, 1):
             yield _against_the_cleaner(spark, partitions, plan)
 

@@ -35,6 +35,7 @@ TINY = {
     "planned": 20,
     "removed": 20,
     "commits": 2000,
+    "small": 100,
 }
 
 

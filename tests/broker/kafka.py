@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -11,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tests.broker.jvm import OLDEST, VERSION, KafkaError, installation, java, tools
+from tests.waiting import wait_until
 
 CLUSTER_ID = "a2Fma2Fmcy10ZXN0cy0wMQ"
 START_SECONDS = 90
@@ -96,7 +98,7 @@ class Broker:
         self._prepare(home)
         with self.output.open("ab") as output:
             self._process = subprocess.Popen(
-                java(home, *self._jvm_options, "kafka.Kafka", str(self._config), heap="768m"),
+                java(home, *self._jvm_options, "kafka.Kafka", *self._arguments(), heap="768m"),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -127,6 +129,10 @@ class Broker:
             raise KafkaError(f"not stopped within {STOP_SECONDS} s: {self._tail()}") from error
         finally:
             self._process = None
+
+    def _arguments(self) -> list[str]:
+        """Returns the arguments of the broker's program."""
+        return [str(self._config)]
 
     def _prepare(self, home: Path) -> None:
         """Selects ports, and formats new log directories for a cluster of one node."""
@@ -180,11 +186,54 @@ class Broker:
         return "\n".join([f"{self.output}:", *lines[-20:]])
 
 
+class RevivedBroker(Broker):
+    """A broker on a directory that `kafkafs revive` created, with its server.properties; the
+    `properties` given to it override those."""
+
+    def __init__(
+        self,
+        directory: Path,
+        port: int,
+        version: str,
+        properties: Mapping[str, str],
+        jvm_options: Sequence[str] = (),
+    ) -> None:
+        beside, log_dirs = directory.with_name(f"{directory.name}-broker"), [directory / "data"]
+        super().__init__(beside, {}, log_dirs, version, jvm_options)
+        self._config = directory / "server.properties"
+        self._overrides = dict(properties)
+        self._port = port
+
+    def start(self) -> None:
+        """Starts, and returns once all partitions have leaders and all groups are loaded."""
+        super().start()
+        give_up = time.monotonic() + START_SECONDS
+        while not self.ask("TopicCommand", "--list") or self.ask(
+            "TopicCommand", "--describe", "--unavailable-partitions"
+        ):
+            if time.monotonic() > give_up:
+                raise KafkaError(f"not served within {START_SECONDS} s: {self._tail()}")
+        self.ask("GroupsCommand", "--list")  # waits for the coordinator
+
+    def ask(self, tool: str, *arguments: str) -> bytes:
+        """Returns what one of Kafka's tools prints about the broker."""
+        given = ["--bootstrap-server", self.bootstrap, *arguments]
+        return tools(installation()).run(f"org.apache.kafka.tools.{tool}", given).stdout
+
+    def _arguments(self) -> list[str]:
+        overrides = (("--override", f"{name}={text}") for name, text in self._overrides.items())
+        return [str(self._config), *(each for pair in overrides for each in pair)]
+
+    def _prepare(self, home: Path) -> None:
+        """Does nothing: the directory has all that a broker needs."""
+
+
 class ZooKeeperBroker(Broker):
     """A broker from before KRaft, with a ZooKeeper that runs from the first start until `close`."""
 
-    #: ZooKeeper considers a killed broker alive for this long, and accepts no other in its place.
-    SESSION_MS = 2000
+    #: ZooKeeper considers a killed broker alive for this long, and accepts no other in its place. A
+    #: broker on a busy machine must not lose its session: it gives up after two thirds of it.
+    SESSION_MS = 6000
 
     def __init__(self, directory: Path, version: str) -> None:
         super().__init__(directory, version=version)
@@ -193,11 +242,22 @@ class ZooKeeperBroker(Broker):
         self._zookeeper_port = 0
 
     def kill(self) -> None:
+        """Crashes, and waits until ZooKeeper has ended its session."""
         super().kill()
-        time.sleep(self.SESSION_MS / 1000 + 1)
+        wait_until(lambda: self._sessions() == 0)
+
+    def _sessions(self) -> int:
+        """Returns the number of ZooKeeper's sessions."""
+        with socket.create_connection(("127.0.0.1", self._zookeeper_port)) as client:
+            client.sendall(b"dump")
+            answer = b"".join(iter(lambda: client.recv(1 << 16), b""))
+        found = re.search(rb"Session Sets \(\d+\)/\((\d+)\)", answer)
+        assert found is not None, answer
+        return int(found[1])
 
     def close(self) -> None:
-        super().close()
+        if self._process is not None:
+            super().kill()
         if self._zookeeper is not None:
             self._zookeeper.kill()
             self._zookeeper.wait()
@@ -223,6 +283,7 @@ class ZooKeeperBroker(Broker):
             f"clientPort={self._zookeeper_port}\n"
             f"tickTime={self.SESSION_MS // 4}\n"
             "clientPortAddress=127.0.0.1\nadmin.enableServer=false\n"
+            "4lw.commands.whitelist=dump\n"
         )
         main = "org.apache.zookeeper.server.ZooKeeperServerMain"
         with (self._directory / "zookeeper.log").open("ab") as output:
@@ -232,6 +293,17 @@ class ZooKeeperBroker(Broker):
                 stdout=output,
                 stderr=subprocess.STDOUT,
             )
+
+
+def free_listener() -> int:
+    """Returns a port of the loopback interface that was free a moment ago, as was the next one."""
+    while True:
+        (port,) = free_ports(1)
+        try:
+            socket.create_server(("127.0.0.1", port + 1)).close()
+        except (OSError, OverflowError):
+            continue
+        return port
 
 
 def free_ports(count: int) -> list[int]:

@@ -1,5 +1,5 @@
 """Groups and the cluster, as kafkafs reads them from a directory, and as a broker that is started
-on a copy of it answers Kafka's own tools.
+on a copy of it, or on what `kafkafs revive` makes of it, answers Kafka's own tools.
 
 The test of members comes first: once their groups are loaded, the members that no longer run have
 a session timeout of 45 s.
@@ -24,19 +24,24 @@ from kafkafs.storage.operations.groups import (
     list_groups,
     list_members,
 )
-from tests.broker.jvm import installation, tools
-from tests.broker.kafka import Broker
+from kafkafs.storage.operations.revive.request import Revive
+from kafkafs.storage.operations.revive.revive import revive
+from tests.broker.jvm import VERSION, installation, tools
+from tests.broker.kafka import Broker, RevivedBroker, free_listener
 from tests.conftest import Corpora
 from tests.waiting import wait_until
 
 NAME = "groups43"
-PROPERTIES = {
-    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-    "super.users": "User:ANONYMOUS",
-    # Nothing expires meanwhile, and no transaction is aborted.
-    "offsets.retention.minutes": "10000000",
+#: No transaction is aborted meanwhile.
+STILL = {
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "3600000",
     "log.cleaner.enable": "false",
+}
+PROPERTIES = {
+    **STILL,
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "super.users": "User:ANONYMOUS",
+    "offsets.retention.minutes": "10000000",
 }
 #: Makes a broker log which partitions its coordinators have loaded; until then Kafka's tools get
 #: no groups, and no error.
@@ -63,13 +68,23 @@ def original(corpora: Corpora) -> Path:
     return corpora.path(NAME)
 
 
-@pytest.fixture(scope="module")
-def broker(original: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """A broker on a copy, which has loaded all groups."""
+@pytest.fixture(scope="module", params=["copy", "revived"])
+def broker(
+    original: Path, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Iterator[Broker]:
+    """A broker on a copy, or on a revived directory, which needs none of the old one's configs. It
+    has loaded all groups."""
     scratch = tmp_path_factory.mktemp("dead")
-    subprocess.run(["cp", "-a", "--sparse=always", original, scratch], check=True)
     log_dir = scratch / NAME
-    started = Broker(scratch / "broker", PROPERTIES, [log_dir], jvm_options=[LOGS_LOADING])
+    if request.param == "copy":
+        subprocess.run(["cp", "-a", "--sparse=always", original, scratch], check=True)
+        started = Broker(scratch / "broker", PROPERTIES, [log_dir], jvm_options=[LOGS_LOADING])
+    else:
+        revived, port = scratch / "revived", free_listener()
+        request_of_new = Revive(str(revived), listener=("127.0.0.1", port))
+        list(revive(Engine(str(original)), request_of_new))
+        started = RevivedBroker(revived, port, VERSION, STILL, [LOGS_LOADING])
+        log_dir = revived / "data"
     internal = ("__consumer_offsets-*", "__share_group_state-*")
     coordinated = {path.name for pattern in internal for path in log_dir.glob(pattern)}
     started.start()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import struct
 from pathlib import Path
 
 import pytest
@@ -157,14 +158,35 @@ def test_a_name_makes_neither_lines_nor_colours(kafkafs: Kafkafs, writable_corpu
     root = writable_corpus("groups43")
     name, value = b"a\n\x1b[31m", b"1 topic x deleted\n"
     config = bytes([1, 4, 0, 4, len(name) + 1]) + name + b"\2n" + bytes([len(value) + 1]) + value
-    batch = build_batch([SimpleRecord(value=config + b"\0")], BatchFields(base_offset=555))
-    with (root / "__cluster_metadata-0" / f"{0:020}.log").open("ab") as log:
-        log.write(batch)
+    append(root, config + b"\0")
     (line,) = lines_of(kafkafs("cluster", root, "configs", name.decode()))[1:]
     assert line == r"broker    a\n\x1b[31m  n       1 topic x deleted\n"
     assert lines_of(kafkafs("cluster", "log", root))[-1].endswith(
         r"configs of broker a\n\x1b[31m: n=1 topic x deleted\n set"
     )
+
+
+def test_an_ipv6_address_and_a_quota_that_is_no_number(
+    kafkafs: Kafkafs, writable_corpus: Corpus
+) -> None:
+    root = writable_corpus("groups43")
+    endpoint = b"\2" + b"\2S" + b"\4::1" + b"\0\x09" + b"\0\1" + b"\0"
+    broker = b"\1\0\0" + b"\0\0\0\7" + bytes(24) + endpoint + b"\1" + b"\0" + b"\0" + b"\0"
+    entity = b"\2" + b"\5user" + b"\2z" + b"\0"
+    quota = b"\1\x0e\0" + entity + b"\2q" + struct.pack(">d", float("nan")) + b"\0" + b"\0"
+    append(root, broker, quota)
+    assert "S://[::1]:9" in lines_of(kafkafs("cluster", root, "brokers", "7"))[1]
+    arguments = (root, "quotas", "user z")
+    assert lines_of(kafkafs("cluster", *arguments))[1].split() == ["user", "z", "q", "NaN"]
+    (line,) = lines_of(kafkafs("cluster", "--json", *arguments))
+    assert json.loads(line, parse_constant=pytest.fail)["quotas"] == {"q": "NaN"}
+
+
+def append(root: Path, *values: bytes) -> None:
+    """Appends records to the metadata log of groups43."""
+    batch = build_batch([SimpleRecord(value=each) for each in values], BatchFields(base_offset=555))
+    with (root / "__cluster_metadata-0" / f"{0:020}.log").open("ab") as log:
+        log.write(batch)
 
 
 def test_a_directory_called_log(

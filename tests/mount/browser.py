@@ -15,12 +15,13 @@ from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.remote.command import Command
 from selenium.webdriver.support.ui import WebDriverWait
 
+from tests.waiting import PATIENCE_SECONDS
+
 #: Width and height of screens, in CSS pixels.
 LAPTOP = (1366, 850)
 PHONE = (390, 844)
 #: Schemes of addresses that need no network.
 LOCAL = ("file:", "data:", "blob:", "chrome:", "about:")
-_SECONDS = 60
 
 
 class Browser:
@@ -57,7 +58,7 @@ class Browser:
 
     def wait(self, script: str, *arguments: object) -> None:
         """Waits until a script returns true."""
-        WebDriverWait(self.driver, _SECONDS, poll_frequency=0.05).until(
+        WebDriverWait(self.driver, PATIENCE_SECONDS, poll_frequency=0.05).until(
             lambda driver: driver.execute_script(script, *arguments)
         )
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkafs.mount.vfs import render
 from kafkafs.mount.vfs.errnos import Invalid
-from kafkafs.mount.writes.config_file import differences, parse
+from kafkafs.mount.writes import config_file
+from kafkafs.mount.writes.config_file import ConfigFile, differences, parse
 from kafkafs.storage.config.kafka import Configs, Resolved, topic_config
+from kafkafs.storage.log_manager import LogManager
 
 _VALUES = {
     "retention.ms": st.integers(-1, 10**12).map(str),
@@ -83,3 +87,23 @@ def test_any_bytes(data: bytes) -> None:
     assert reason.isprintable()
     assert len(reason) < 400
     assert shown({name: each.value for name, each in found.items()}, {}, {}).problems == ()
+
+
+def test_a_removed_file_is_absent_for_a_second(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 100.0
+    monkeypatch.setattr(config_file, "monotonic", lambda: now)
+    with LogManager(str(tmp_path / "data")) as engine:
+        engine.create_topic("t")
+        file = ConfigFile(engine, "t", 0)
+        assert file.is_there
+        file.put_aside()
+        assert not file.is_there
+        now += 0.999
+        assert not file.is_there
+        now = 101.0
+        assert file.is_there
+        file.put_aside()
+        file.open(empty=True)
+        assert file.is_there

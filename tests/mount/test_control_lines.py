@@ -6,6 +6,7 @@ import pytest
 
 from kafkafs.mount.control.lines import (
     described,
+    erasing,
     is_forwardable,
     lines_of,
     row_of,
@@ -16,6 +17,7 @@ from kafkafs.mount.vfs.errnos import Invalid
 from kafkafs.storage.log_dirs.selection import Selection
 from kafkafs.storage.operations.append import AppendedLines, AppendLines
 from kafkafs.storage.operations.compact import Compact
+from kafkafs.storage.operations.erase import Erase
 from kafkafs.storage.operations.expire import Expire
 from kafkafs.storage.operations.purge import Purge
 from kafkafs.storage.operations.request import PartitionFailed, PartitionsRequest
@@ -39,6 +41,41 @@ SOME = Selection.of("orders/0,payments,force")
 def test_what_selects_partitions(request_: PartitionsRequest, line: bytes) -> None:
     assert lines_of(request_) == [line]
     assert selecting(type(request_), line.decode().split()[1:]) == request_
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        Erase(SOME, key=b"k"),
+        Erase(SOME, key=b""),
+        Erase(SOME, prefix=b"\xff\n", dry_run=True),
+        Erase(Selection.of("orders/0"), offset=7),
+    ],
+)
+def test_what_erases(request_: Erase) -> None:
+    (line,) = lines_of(request_)
+    verb, text = line.decode().split(" ", 1)
+    assert verb == "erase"
+    assert erasing(text) == request_
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("{}", "needs exactly one of a key, a prefix and an offset"),
+        ('{"key": "k"}', "needs TOPIC or TOPIC/PARTITION"),
+        ('{"partitions": ["t/x"], "key": "k"}', "needs TOPIC or TOPIC/PARTITION"),
+        ('{"partitions": [5], "key": "k"}', "needs TOPIC or TOPIC/PARTITION"),
+        ('{"partitions": ["t"], "key": 5}', "'key' is not one of partitions, key, "),
+        ('{"partitions": ["t"], "key": {"base64": "?"}}', "a key must be a string or "),
+        ('{"partitions": ["t"], "key": {}}', "a key must be a string or "),
+        ('{"partitions": ["t"], "offset": 1}', "an offset needs exactly one TOPIC/PARTITION"),
+    ],
+)
+def test_what_erases_nothing(text: str, why: str) -> None:
+    with pytest.raises(Invalid) as caught:
+        erasing(text)
+    assert why in str(caught.value)
 
 
 def test_a_line_for_each_name() -> None:

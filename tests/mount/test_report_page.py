@@ -79,7 +79,7 @@ def made(topics: int, partitions: int, segments: int) -> LogDirsReport:
             *(1000 * at, 1000 * at + 1000, 1 << 30, int(times[at]), int(times[at + 1])),
             SegmentState.EXPIRED if at < segments // 3 else SegmentState.LIVE,
             "no rule is breached",
-            int(times[at + 1]) + 1 if at >= segments // 3 else None,
+            int(times[at + 1]) + 1000 * HOUR_MS if at >= segments // 3 else None,
             17 << 20,
         )
         for at in range(segments)
@@ -191,6 +191,23 @@ def test_the_forecast_is_not_drawn_for_the_far_future() -> None:
         assert drawn["times"][-1] == one.segments[-1].expires_at_ms
         assert drawn["sizes"][-1] == 1
         assert (forecast(replace(one, segments=(later,))) is None) == (years > 8000)
+
+
+def test_segments_that_are_held_after_they_expired_have_no_time_of_deletion() -> None:
+    found = made(1, 1, 3)
+    [topic] = found.topics
+    [one] = topic.partitions
+    held = replace(one.segments[1], expires_at_ms=found.at_ms - HOUR_MS)
+    [first, _, last] = one.segments
+    late = replace(one, segments=(first, held, last))
+    found = replace(found, topics=(replace(topic, partitions=(late,)),))
+    [coming] = [each.text for each in highlights(found) if "the next segment" in each.text]
+    assert coming == "Retention deletes the next segment in 3 h, at 2026-11-02 09:13:20."
+    assert tables.topics(found).rows[0][7].text == "2026-11-02 09:13:20"
+    assert tables.partitions(found).rows[0][8].text == "2026-11-02 09:13:20"
+    assert chart_data(found)["forecast"]["times"] == [
+        *(found.at_ms, found.at_ms, last.expires_at_ms),
+    ]
 
 
 def test_tables_show_the_timestamps_that_there_are(tmp_path: Path) -> None:
@@ -407,7 +424,7 @@ def test_hostile_names_are_shown_and_do_nothing(browser: Browser, tmp_path: Path
     Select(browser.driver.find_element(By.ID, "map-topic")).select_by_index(0)
     for chart in ("growth-chart", "map-chart", "lag-chart", "gap-chart"):
         assert any(HOSTILE in text for text in hover(browser, chart)), chart
-    deleted = "retention.ms deletes it at 2026-09-21 16:13:20"
+    deleted = "retention.ms deletes it at 2026-11-02 08:13:20"
     assert any(deleted in text for text in hover(browser, "map-chart"))
     assert browser.run("return document.querySelectorAll('img').length") == 0
     check_quiet(browser)

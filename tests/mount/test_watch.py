@@ -220,7 +220,9 @@ def test_what_is_lost_is_forgotten_within_a_second(
     assert kernel.forgotten == names(partition)
 
 
-@pytest.mark.parametrize("path", ["t", "t/0", "t/0/offset", "t/0/range/0-1"])
+@pytest.mark.parametrize(
+    "path", ["t", "t/0", "t/0/offset", "t/0/range/0-1", "t/0/compacted/offset/1"]
+)
 def test_other_names_are_not_cached_for_a_second(tree: Tree, path: str) -> None:
     attributes = tree.resolve(path).attributes()
     assert attributes.entry_timeout <= BRIEFLY

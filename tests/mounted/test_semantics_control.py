@@ -226,15 +226,15 @@ def test_control(data: Path, mount: Mounting) -> None:
 
 @promise(
     "The verbs are `help`, `status`, `run`, `pause` and `resume` with a task, `expire`, `compact`,"
-    " `purge`, `deleted`, `undelete`, `create-topic`, `delete-topic`, `configure-topic` and"
-    " `append`; `help`, and reading `control` without having written, describe the arguments of"
+    " `erase`, `purge`, `deleted`, `undelete`, `create-topic`, `delete-topic`, `configure-topic`"
+    " and `append`; `help`, and reading `control` without having written, describe the arguments of"
     " each."
 )
 def test_verbs(data: Path, mount: Mounting) -> None:
     point = mount(data, "writable", QUIET).point
     rows = ask(point, "help")
     assert {row["verb"].split()[0] for row in rows} == {
-        *("help", "status", "run", "pause", "resume", "expire", "compact", "purge"),
+        *("help", "status", "run", "pause", "resume", "expire", "compact", "erase", "purge"),
         *("deleted", "undelete"),
         *("create-topic", "delete-topic", "configure-topic", "append"),
     }
@@ -383,9 +383,10 @@ def test_what_takes_long(tmp_path: Path, mount: Mounting) -> None:
 
 
 @promise(
-    "`kafkafs expire`, `compact`, `purge`, `append`, `undelete` and `topic` on log directories"
-    " that a mount of the same user holds have that mount do the work, with the same output and"
-    " exit code as without one; mounts that do not answer, and those of other users, are ignored."
+    "`kafkafs expire`, `compact`, `erase`, `purge`, `append`, `undelete` and `topic` on log"
+    " directories that a mount of the same user holds have that mount do the work, with the same"
+    " output and exit code as without one; mounts that do not answer, and those of other users, are"
+    " ignored."
 )
 def test_the_cli(data: Path, mount: Mounting, tmp_path: Path) -> None:
     """`tests/cli/test_mounted_engine.py` tests it further."""
@@ -397,6 +398,9 @@ def test_the_cli(data: Path, mount: Mounting, tmp_path: Path) -> None:
         "append --format jsonl DATA t/1",
         "append DATA nowhere/0",
         "topic delete DATA nowhere",
+        "erase --key nobody DATA t keys",
+        "erase --key nobody DATA nowhere",
+        "erase --offset 1 DATA t",
         "purge DATA t",
         "purge DATA nowhere",
     ):

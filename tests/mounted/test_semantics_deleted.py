@@ -218,3 +218,31 @@ def test_nothing_of_it_on_a_mount_that_only_reads(data: Path, mount: Mounting) -
     point = mount(data).point
     assert "deleted" not in os.listdir(point / ".kafkafs")
     assert errno_of(os.listdir, point / ".kafkafs/deleted") == errno.ENOENT
+
+
+@promise(
+    "`kafkafs erase` has the mount erase records from all files of a partition, also from those"
+    " that it has deleted itself, which can no longer be restored then. When the command returns,"
+    " the tree no longer has these records, and all others are as they were. `rm offset/N` still"
+    " deletes all records up to N, and erases none."
+)
+def test_erase(data: Path, mount: Mounting) -> None:
+    partition = mount(data, "writable").point / "t/0"
+    os.unlink(partition / "offset/12")
+    wait_until(lambda: f"{0:020}.log.deleted" in leftovers(data))
+    for offset, is_removed in ((3, True), (_END - 1, False), (44, False)):
+        done = run_kafkafs("erase", "--json", "--offset", str(offset), str(data), "t/0")
+        assert done.returncode == 0
+        (row,) = map(json.loads, done.stdout.splitlines())
+        assert (row["records"], row["removed"]) == (1, is_removed)
+        with pytest.raises(OSError, match=r"No such file|Stale file"):
+            (partition / f"offset/{offset}").read_bytes()
+    assert f"{0:020}.log.deleted" not in leftovers(data)
+    there = sorted(int(name) for name in os.listdir(partition / "offset") if name.isdigit())
+    assert there == [each for each in range(13, _END) if each not in (44, _END - 1)]
+    assert (partition / "offset/45").read_bytes() == bytes([45]) * 1000
+    assert run_kafkafs("undelete", str(data), "t/0").returncode == 0
+    assert (partition / "offset/10").exists()
+    assert not (partition / "offset/44").exists()
+    with pytest.raises(OSError, match=r"No such file|Stale file"):
+        (partition / "offset/9").read_bytes()

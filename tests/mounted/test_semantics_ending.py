@@ -345,6 +345,7 @@ _IDLE = 30.0
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)  # so that it starts early
 @promise("An idle writable mount of 1,000 partitions needs less than a hundredth of a processor.")
 def test_idle(tmp_path: Path, begin: Callable[..., Mount]) -> None:
     data = tmp_path / "data"

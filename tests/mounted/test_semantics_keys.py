@@ -14,7 +14,7 @@ import pytest
 from kafkafs.storage.format.records.record_columns import SimpleRecord
 from tests import answers
 from tests.building import BatchFields, build_batch
-from tests.logs import write_topic
+from tests.logs import write_partition, write_topic
 from tests.mounted.conftest import Mounting
 from tests.mounted.live import TIMESTAMP, LiveLog, value
 from tests.mounted.mounting import errno_of, mounted
@@ -214,8 +214,9 @@ def test_damaged_keys(live: LiveLog, mount: Mounting) -> None:
 @promise(
     "`key/K.history.jsonl`, which is not listed, has a JSON line for each version of K on the disk,"
     " in the order of their offsets, with its file and whether it is served: also for versions"
-    " below the log start offset, in deleted segments, and in segments that compaction has"
-    " replaced; it is ENOENT if there is none."
+    " below the log start offset, in deleted segments, in segments that compaction has replaced,"
+    " and in deleted and stray partitions. Those of an earlier life of the topic, with another"
+    " topic id, come first. It is ENOENT if there is none."
 )
 def test_histories(clean: Path, live: LiveLog, mount: Mounting) -> None:
     compacted = clean / "compacted" / "0"
@@ -232,14 +233,23 @@ def test_histories(clean: Path, live: LiveLog, mount: Mounting) -> None:
     append(live, b"key 1", None)
     live.delete_before(2)
     live.start_at(3)
-    assert [(row["offset"], row["value"], row["state"]) for row in lines(keys / HISTORY)] == [
-        (1, value(1).decode(), "below the log start offset"),
-        (6, None, "served"),
-    ]
+    now = [(1, value(1).decode(), "below the log start offset"), (6, None, "served")]
+    assert versions(keys) == now
+    for number, ending in enumerate(("delete", "stray"), 2):
+        earlier = live.directory / f"t-0.{number:032x}-{ending}"
+        record = SimpleRecord(TIMESTAMP, b"key 1", ending.encode())
+        write_partition(earlier, [build_batch([record])], topic_id=bytes([number]) * 16)
+    before = [(0, "delete", "in a deleted partition"), (0, "stray", "in a stray partition")]
+    wait_until(lambda: b"in a stray partition" in (keys / HISTORY).read_bytes())
+    assert versions(keys) == before + now
     assert errno_of(os.stat, keys / "key 1") == errno.ENOENT
 
 
 HISTORY = "key 1.history.jsonl"
+
+
+def versions(keys: Path) -> list[tuple[int, str | None, str]]:
+    return [(row["offset"], row["value"], row["state"]) for row in lines(keys / HISTORY)]
 
 
 def lines(path: Path) -> list[dict[str, Any]]:

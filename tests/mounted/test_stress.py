@@ -10,5 +10,6 @@ from tests.mounted.stress import stress
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)  # so that it starts early
 def test_stress(tmp_path: Path) -> None:
     assert stress(tmp_path / "stress", 40) == []

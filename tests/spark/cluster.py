@@ -22,6 +22,7 @@ from typing import TypeVar
 import pyspark
 
 from tests.readme import ROOT
+from tests.spark import class_data
 from tests.waiting import wait_until
 
 T = TypeVar("T")
@@ -35,12 +36,10 @@ LOOPBACK = "127.0.0.1"
 #: The directory into which an executor unpacks the archive with kafkafs.
 PACKAGES = "kafkafs-packages"
 
-#: Options for fast JVM startup, which matters more here than peak performance.
-JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
+JVM = class_data.options()
 CONFIGURATION = {
     "spark.cores.max": "2",
     "spark.driver.bindAddress": LOOPBACK,
-    "spark.driver.defaultJavaOptions": JVM,
     "spark.driver.host": LOOPBACK,
     "spark.driver.memory": "512m",
     "spark.executor.cores": "1",
@@ -179,7 +178,8 @@ class Cluster(ABC):
     ) -> subprocess.Popen[bytes]:
         """Starts a command. Spark's scripts end in `exec`, so the killed process is the JVM."""
         spark = {
-            "SPARK_CONF_DIR": str(self._directory / "conf"),
+            # Where PySpark looks anyway: other class paths do not fit the class data archive.
+            "SPARK_CONF_DIR": str(SPARK_HOME / "conf"),
             "SPARK_DAEMON_JAVA_OPTS": f"{JVM} -Dspark.master.rest.enabled=false",
             "SPARK_DAEMON_MEMORY": "192m",
             "SPARK_HOME": str(SPARK_HOME),
@@ -203,7 +203,7 @@ class Standalone(Cluster):
     and a speculative attempt runs on another worker."""
 
     def start(self) -> None:
-        (self._directory / "conf").mkdir(parents=True)
+        self._directory.mkdir()
         log = self._start_node("master", "--host", LOOPBACK, "--port", "0")
         address = r"Starting Spark master at (spark://\S+)"
         self.master = started(lambda: re.findall(address, log.read_text()), log)[0]

@@ -13,14 +13,12 @@ from pyspark.sql import SparkSession
 
 import kafkafs.spark
 from tests.spark import kafka_source
-from tests.spark.cluster import JVM
 
 DISCOVERY = Path(kafkafs.spark.__file__).parent / "discovery"
 CONFIGURATION = {
     "spark.connect.grpc.binding.address": "127.0.0.1",
     "spark.connect.grpc.binding.port": "0",
     "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.defaultJavaOptions": JVM,
     "spark.driver.host": "127.0.0.1",
     "spark.driver.memory": "1g",
     "spark.log.level": "ERROR",

@@ -19,7 +19,6 @@ from pyspark.sql import SparkSession
 from examples.pipeline import convert
 from tests import answers
 from tests.readme import ROOT
-from tests.spark.cluster import JVM
 from tests.spark.expected import rows_of_kafka
 
 pytestmark = pytest.mark.spark
@@ -37,7 +36,6 @@ def run(temporary: Path, *arguments: str, **environment: str) -> str:
         [ROOT / "examples" / "pipeline.sh", *arguments],
         env={
             **os.environ,
-            "JAVA_TOOL_OPTIONS": JVM,
             "PATH": os.pathsep.join(path),
             "TMPDIR": str(temporary),
             **environment,

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import shutil
 import signal
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 
@@ -25,6 +27,7 @@ from kafkafs.spark.read.planning import (
     grouped,
     plan,
 )
+from kafkafs.spark.workers import without_collections
 from kafkafs.storage.errors import LogDirError
 from kafkafs.storage.format.records.record_columns import SimpleRecord
 from kafkafs.storage.io.disk import OpenFile
@@ -406,3 +409,11 @@ def test_ranges_follow_each_other_in_order(corpus: Corpus) -> None:
     ranges = planned(corpus("kafka43-clean"), maxBytesPerPartition="5000")
     keys = [(each.topic, each.partition, each.start) for each in ranges]
     assert all(one < other for one, other in pairwise(keys))
+
+
+def test_collections_are_only_suspended() -> None:
+    assert gc.isenabled()
+    with suppress(DataLoss), without_collections():
+        assert not gc.isenabled()
+        raise DataLoss
+    assert gc.isenabled()

@@ -105,9 +105,8 @@ class Yarn(Cluster):
         )
 
     def _write_configuration(self) -> None:
-        (self._directory / "conf").mkdir(parents=True)
         for name in ("hadoop", "staging"):
-            (self._directory / name).mkdir()
+            (self._directory / name).mkdir(parents=True)
         (self._directory / "log4j2.properties").write_text(LOGGING)
         properties = {
             **CONFIGURATION,

@@ -5,7 +5,9 @@ from __future__ import annotations
 import base64
 import json
 import shutil
+import struct
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +18,16 @@ from hypothesis import strategies as st
 from kafkafs.storage.errors import MetadataUnavailable, NoClusterMetadata, UnknownName
 from kafkafs.storage.format.records.record_columns import SimpleRecord
 from kafkafs.storage.log_dirs.engine import Engine
+from kafkafs.storage.metadata import cluster_metadata
 from kafkafs.storage.metadata.history import changes
 from kafkafs.storage.metadata.image import MetadataImage
-from kafkafs.storage.metadata.reading import MetadataEntry, Problems, QuorumRecord, log_entries
+from kafkafs.storage.metadata.reading import (
+    MetadataEntry,
+    Problems,
+    QuorumRecord,
+    list_snapshots,
+    log_entries,
+)
 from kafkafs.storage.metadata.replay import MetadataReplay
 from kafkafs.storage.operations.cluster import (
     ClusterSubject,
@@ -283,6 +292,32 @@ def test_a_damaged_snapshot_is_reported_and_an_older_one_serves(
     assert hurt.metadata().topics == engine.metadata().topics
 
 
+def test_a_damaged_snapshot_that_the_log_continues_serves(silent: Path, engine: Engine) -> None:
+    """An older one without damage is of a state long before the log."""
+    (newest,) = (silent / QUORUM).glob(f"{SNAPSHOTS[1]:020d}-*.checkpoint")
+    whole = newest.read_bytes()
+    header, *_, footer = walk(whole)
+    expected = cluster_state(engine).image
+    for size, topics in ((footer.position, expected.topics), (header.size, {})):
+        newest.write_bytes(whole[:size])
+        found = cluster_state(Engine(str(silent))).image
+        assert found.topics == topics
+        assert found.problems == (
+            f"{newest}: position {size}: the snapshot has no footer, its end may be missing",
+        )
+
+
+def test_a_snapshot_that_was_just_removed(
+    silent: Path, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker removes it once there is a newer one."""
+    snapshots = list_snapshots(Engine(str(silent)).log("__cluster_metadata", 0).directory)
+    gone = replace(snapshots[0], file=f"{END:020d}-0000000002.checkpoint", end_offset=END)
+    monkeypatch.setattr(cluster_metadata, "list_snapshots", lambda _: [gone, *snapshots])
+    found = cluster_state(Engine(str(silent))).image
+    assert (found, found.problems) == (cluster_state(engine).image, ())
+
+
 def test_of_several_brokers_the_log_that_reaches_furthest_counts(corpus: Corpus) -> None:
     root = corpus("cluster43")
     ends = [cluster_state(Engine(f"{root}/{node}")).image.offset for node in (1, 2, 3)]
@@ -429,6 +464,49 @@ def test_a_snapshot_hides_how_the_cluster_became_so(cut: Path) -> None:
     assert found[1].as_json()["offset"] == 241
 
 
+def test_a_log_that_ends_before_its_newest_snapshot(cut: Path) -> None:
+    """Or that is lost: the state is that of the snapshot, and the history says what is missing."""
+    log = cut / QUORUM / f"{SNAPSHOTS[0]:020d}.log"
+    data = log.read_bytes()
+    header = next(each for each in walk(data) if each.base_offset > 300)
+    log.write_bytes(data[: header.position])
+    end = header.base_offset
+    *_, problem = texts(list_cluster_changes(Engine(str(cut)), ListClusterChanges()))
+    assert problem == (
+        f"{cut}/{QUORUM}: offsets {end} to 432 are not in the log, only their sum in a snapshot"
+    )
+    with pytest.raises(MetadataUnavailable, match=rf"168 .* to {end} .*; there are other .* 433"):
+        cluster_state(Engine(str(cut)), end + 1)
+    assert cluster_state(Engine(str(cut))).image.offset == SNAPSHOTS[1]
+    log.unlink()
+    assert cluster_state(Engine(str(cut))).image.timestamp == 1795474338082
+    (line,) = texts(list_cluster_changes(Engine(str(cut)), ListClusterChanges()))
+    assert line.startswith("changes before offset 433 are only known as their sum, from a snapsh")
+    reach = (
+        r"from offset 433 \(2026-11-23T22:52:18.082Z\) to 433 \(2026-.*; there are earlier .* 168"
+    )
+    with pytest.raises(MetadataUnavailable, match=reach):
+        cluster_state(Engine(str(cut)), 200)
+
+
+def test_the_history_of_a_log_whose_beginning_is_lost(silent: Path, engine: Engine) -> None:
+    for snapshot in (silent / QUORUM).glob("*.checkpoint"):
+        snapshot.unlink()
+    *lines, problem = texts(list_cluster_changes(Engine(str(silent)), ListClusterChanges()))
+    whole = texts(list_cluster_changes(engine, ListClusterChanges()))
+    assert lines[-1] == whole[-1]
+    assert (
+        "topic (id 2A6mlzwJQ9Weq_Si3hWsjg), partition 0: leader unknown -> none, ISR unknown -> [],"
+        " ELR unknown -> [1], last known ELR unknown -> [1]"
+    ) in lines
+    what = "offsets 0 to 432 are in no snapshot and not in the log"
+    assert problem == f"{silent}/{QUORUM}: {what}"
+    with pytest.raises(MetadataUnavailable):
+        list(list_cluster_changes(Engine(str(silent), at_ms=0), ListClusterChanges()))
+    with pytest.raises(MetadataUnavailable, match="begins at offset 433, and no snapshot is besi"):
+        cluster_state(Engine(str(silent)))
+
+
 def values(*found: bytes) -> bytes:
     """Returns a batch after the end of groups43's log."""
     records = [SimpleRecord(value=each, timestamp=1_800_000_000_000) for each in found]
@@ -471,6 +549,7 @@ def test_damaged_and_unknown_records_are_reported_and_the_rest_counts(
         "configs": {"password": "[hidden]"},
     }
     lines = texts(list_cluster_changes(engine, ListClusterChanges()))
+    assert "unknown" not in lines[-7]
     assert lines[-6:] == [
         "unknown metadata record type 99",
         "configs of broker 7: password=[hidden] set",
@@ -478,6 +557,33 @@ def test_damaged_and_unknown_records_are_reported_and_the_rest_counts(
         "broker 0 unfenced",
         *problems,
     ]
+
+
+def test_a_snapshot_has_nothing_that_the_log_did_not_have_at_a_time(
+    writable_corpus: Corpus, entries: list[MetadataEntry]
+) -> None:
+    """Its last record is older than one before it, where the log ended at that time."""
+    path = writable_corpus("groups43")
+    (newest,) = (path / QUORUM).glob(f"{SNAPSHOTS[1]:020d}-*.checkpoint")
+    data = newest.read_bytes()
+    rest = next(iter(walk(data))).size
+    at_ms = entries[300].timestamp
+    header = struct.pack(">hq", 0, at_ms) + b"\0"
+    record = SimpleRecord(key=b"\0\0\0\3", value=header)
+    newest.chmod(0o600)
+    newest.write_bytes(build_batch([record], BatchFields(is_control=True)) + data[rest:])
+    found = cluster_state(Engine(str(path), at_ms=at_ms)).image
+    end = next(entry.offset for entry in entries if entry.timestamp > at_ms)
+    assert (found.offset, found, found.problems) == (end, replayed(entries, end), ())
+
+
+def test_a_change_of_what_no_record_created_is_named(grown: Callable[[bytes], Engine]) -> None:
+    fence = b"\x01\x07\0" + (9).to_bytes(4, "big") + bytes(9)
+    engine = grown(values(fence, CONFIG))
+    log = Path(engine.log_dirs.dirs[0].path) / QUORUM / LOG
+    position = list(walk(log.read_bytes()))[-1].position
+    what = f"offset {END}: a change of broker 9, which no record registered"
+    assert cluster_state(engine).image.problems == (f"{log}: position {position}: {what}",)
 
 
 def test_many_problems_are_counted(grown: Callable[[bytes], Engine]) -> None:

@@ -170,6 +170,24 @@ def test_offsets_that_the_log_leaves_out_are_reported(copy: Path, whole: Metadat
     assert len(metadata.image_at(second.base_offset).problems) == 1
 
 
+def test_a_segment_that_is_missing_is_reported(copy: Path, whole: MetadataImage) -> None:
+    front, back, offset = cut(copy, 40)
+    partition = empty(copy)
+    (partition / LOG).write_bytes(front)
+    second = partition / f"{offset:020}.log"
+    second.write_bytes(back)
+    metadata = metadata_of(str(copy))
+    assert (metadata.image(), metadata.problems) == (whole, [])
+    first, third = list(walk(back))[:3:2]
+    second.unlink()
+    third_path = partition / f"{third.base_offset:020}.log"
+    third_path.write_bytes(back[third.position :])
+    metadata = metadata_of(str(copy))
+    metadata.image()
+    what = f"offsets {first.base_offset} to {third.base_offset - 1} are missing"
+    assert metadata.problems == [f"{third_path}: position 0: {what}"]
+
+
 @pytest.mark.timeout(60)
 def test_a_snapshot_that_cannot_be_read_is_reported_and_passed_over(copy: Path) -> None:
     partition = copy / "__cluster_metadata-0"

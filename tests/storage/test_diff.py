@@ -14,12 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkafs.storage.errors import UnknownPartition, UnknownTopic
+from kafkafs.storage.format.checksum import crc32c
 from kafkafs.storage.format.layout import Codec
 from kafkafs.storage.format.records.record_columns import SimpleRecord
 from kafkafs.storage.log_dirs.engine import Engine
 from kafkafs.storage.log_dirs.selection import EVERYTHING, Selection
 from kafkafs.storage.operations.diff import Diff, diff
-from kafkafs.storage.operations.request import PartitionFailed
+from kafkafs.storage.operations.request import PartitionFailed, ProgressListener
 from tests import answers
 from tests.building import BatchFields, build_batch
 from tests.logs import TopicSettings, write_checkpoint, write_partition, write_topic
@@ -158,6 +159,20 @@ def _changed(record: SimpleRecord, how: str) -> SimpleRecord:
 
 
 class TestBatches:
+    def test_equal_batches_between_two_differences_are_in_no_range(self, tmp_path: Path) -> None:
+        """They are skipped by their bytes, without being decoded."""
+        original, count = records(40), 40
+        other = [
+            replace(each, key=b"KEY" + (each.key or b"")[3:]) if each.offset in (10, 30) else each
+            for each in original
+        ]
+        first, second = (
+            write(tmp_path / name, batches(found, [1] * count))
+            for name, found in (("a", original), ("b", other))
+        )
+        rows = [row for row in differences(first, second) if row["difference"] == "content"]
+        assert [(row["startOffset"], row["records"]) for row in rows] == [(10, 1), (30, 1)]
+
     def test_other_batches_differ_only_by_bytes(self, tmp_path: Path) -> None:
         first = write(tmp_path / "a", batches(records(9), [3, 3]))
         second = write(tmp_path / "b", batches(records(9), [3]))
@@ -257,6 +272,40 @@ class TestEpochs:
             ("leader epoch", 3),
         ]
 
+    def test_epochs_after_the_time_shown_do_not_count(self, tmp_path: Path) -> None:
+        """A copy that was elected later was not more up to date then."""
+        other = [replace(records(1)[0], value=b"other"), *records(5, 1)]
+        first = write(tmp_path / "a", batches(other, []))
+        later = batches(records(3, 3), [], epoch=4)
+        second = write(tmp_path / "b", [*batches(records(3), []), *later])
+
+        def divergence(at_ms: int | None) -> tuple[int, str | None]:
+            engines = Engine(str(first), at_ms=at_ms), Engine(str(second), at_ms=at_ms)
+            row = next(row.as_json() for row in diff(engines, Diff()))
+            return row["startOffset"], row.get("leader")
+
+        assert divergence(None) == (0, "second")
+        assert divergence(THEN + 2) == (0, None)
+
+    def test_progress(self, tmp_path: Path) -> None:
+        """It is reported in bytes of both copies, and a comparison can be ended."""
+        first = write(tmp_path / "a", batches(records(6), []))
+        engines = Engine(str(first)), Engine(str(first))
+        seen: list[tuple[str, int, int]] = []
+
+        class Listener(ProgressListener):
+            def report(self, what: str, done: int, total: int) -> None:
+                seen.append((what, done, total))
+
+            def check(self) -> None:
+                if seen:
+                    raise RuntimeError
+
+        with pytest.raises(RuntimeError):
+            list(diff(engines, Diff(), Listener()))
+        size = (first / "t-0" / f"{0:020}.log").stat().st_size
+        assert seen == [("comparing", size, 2 * size)]
+
 
 class TestTopics:
     @pytest.fixture
@@ -324,6 +373,20 @@ class TestTopics:
         assert [row["difference"] for row in differences(first, second)] == [
             "divergence", "leader epoch",
         ]  # fmt: skip
+
+    def test_a_batch_that_cannot_be_decompressed(self, tmp_path: Path) -> None:
+        """Its checksum is right; what the other copy has at its offsets is damaged there."""
+        made = batches(records(9), [3, 3])
+        bad = bytearray(made[1])
+        bad[22] |= 1  # claims to be compressed with gzip
+        bad[17:21] = crc32c(bytes(bad[21:])).to_bytes(4, "big")
+        first = write(tmp_path / "a", made)
+        second = write(tmp_path / "b", [made[0], bytes(bad), made[2]])
+        failed, *rows = differences(first, second)
+        assert f"{second}/t-0/{0:020}.log: position {len(made[0])}" in failed["error"]
+        assert [(row["startOffset"], row["endOffset"], row["why"]) for row in rows] == [
+            (3, 6, "damaged")
+        ]
 
     def test_damage_in_one_copy(self, pair: tuple[Path, Path]) -> None:
         first, second = pair

@@ -167,7 +167,7 @@ def test_what_was_made_for_the_log_directory_is_durable(tmp_path: Path) -> None:
         WritableDirFd(tmp_path / "a" / "b" / "c").make_itself()
     count = len(recording.operations)
     (state,) = crash_states(recording, prefixes=[count])
-    assert list(state.tree) == ["a", "a/b", "a/b/c"]
+    assert list(state.names) == ["a", "a/b", "a/b/c"]
 
 
 def test_what_is_not_there_is_an_os_error_with_its_path(

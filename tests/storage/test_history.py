@@ -22,7 +22,7 @@ from kafkafs.storage.log.read.transactions import Isolation
 from kafkafs.storage.log_dirs.engine import Engine
 from kafkafs.storage.log_dirs.selection import Selection
 from kafkafs.storage.operations.history import History, KeyVersion, VersionState, history
-from kafkafs.storage.operations.request import PartitionFailed
+from kafkafs.storage.operations.request import PartitionFailed, ProgressListener
 from kafkafs.storage.segment.segment import HeldFile, SegmentFiles
 from tests import answers
 from tests.building import BatchFields, build_batch, build_end_txn_marker
@@ -248,6 +248,18 @@ def test_a_replica_whose_deletion_goes_on(small: Path, monkeypatch: pytest.Monke
     ]
 
 
+def test_a_directory_that_was_removed(small: Path, tmp_path: Path) -> None:
+    """The other one is still searched."""
+    other = tmp_path / "other"
+    write_partition(other / "u-0", [put(0, b"0")])
+    write_log_dir(other, {("u", 0): 1}, directory_id="ZGlyZWN0b3J5LXR3by4uLg")
+    engine = Engine([str(small), str(other)])
+    assert engine.topics().keys() == {"t", "u"}
+    shutil.rmtree(other)
+    rows = list(history(engine, History(Selection.of("t"), KEY)))
+    assert [row.is_served for row in rows if isinstance(row, KeyVersion)] == [True] * 5
+
+
 @given(
     placed=st.lists(
         st.tuples(
@@ -321,6 +333,39 @@ def test_aborted_transactions(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
+def test_leftovers_as_of_a_time(tmp_path: Path) -> None:
+    """Each ends before its own first later record, also where the log has none: neither that nor a
+    later marker counts."""
+
+    def batch(offset: int, timestamp: int, *, is_transactional: bool = False) -> bytes:
+        producer = 7 if is_transactional else -1
+        record = SimpleRecord(timestamp, KEY, b"%d" % offset, offset=offset)
+        return build_batch(
+            [record],
+            BatchFields(
+                base_offset=offset,
+                producer_id=producer,
+                producer_epoch=0,
+                base_sequence=0,
+                is_transactional=is_transactional,
+            ),
+        )
+
+    root = write_topic(tmp_path / "data", [batch(0, 10), batch(9, 10)])
+    marker = build_end_txn_marker(
+        ControlType.ABORT, 30, 0, BatchFields(base_offset=4, producer_id=7, producer_epoch=0)
+    )
+    left = [batch(1, 10), batch(2, 10, is_transactional=True), batch(3, 30), marker, batch(5, 10)]
+    (root / "t-0" / f"{1:020}.log.deleted").write_bytes(b"".join(left))
+
+    def offsets(at_ms: int) -> list[int]:
+        rows = history(Engine(str(root), at_ms=at_ms), History(Selection.of("t"), KEY))
+        return [row.record.offset for row in rows if isinstance(row, KeyVersion)]
+
+    assert offsets(20) == [0, 1, 2, 9]
+    assert offsets(30) == [0, 1, 3, 5, 9]
+
+
 def test_damage_is_reported_and_the_rest_is_found(small: Path) -> None:
     path = log(small, 2)
     data = bytearray(path.read_bytes())
@@ -350,6 +395,25 @@ def test_a_row_is_a_line_of_the_log_with_more(corpus: Corpus) -> None:
         found = each.as_json()
         assert list(found)[-4:] == ["served", "state", "file", "position"]
         assert found["offset"] == each.record.offset
+
+
+def test_progress(small: Path) -> None:
+    """It is reported by file, and a search can be ended between two."""
+    seen: list[tuple[str, int, int]] = []
+
+    class Listener(ProgressListener):
+        def report(self, what: str, done: int, total: int) -> None:
+            seen.append((what, done, total))
+
+        def check(self) -> None:
+            if len(seen) == 2:
+                raise RuntimeError
+
+    rows = history(Engine(str(small)), History(Selection.of("t"), KEY), Listener())
+    with pytest.raises(RuntimeError):
+        list(rows)
+    size = len(put(0, b"0"))
+    assert seen == [("searching", 0, 5 * size), ("searching", 2 * size, 5 * size)]
 
 
 def test_names_that_do_not_exist(small: Path) -> None:

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import os
 import re
+from functools import reduce
 from itertools import chain
+from operator import and_, or_
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -74,6 +76,23 @@ def scanned(kernel: ModuleType, data: bytes, *arguments: Any) -> tuple[object, .
         data, start, available, position, previous, whole, table, first_row
     )
     return count, end, why, table[first_row : first_row + count].tolist()
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), INT64, st.integers(-1, 1 << 40)), max_size=5))
+def test_both_forms_summarize_alike(rows: list[tuple[int, int, int]]) -> None:
+    table = np.zeros((len(rows), in_use("headers").COLUMNS), dtype=np.int64)
+    table[:, [MAGIC, ATTRIBUTES, RECORD_COUNT]] = np.array(rows, dtype=np.int64).reshape(-1, 3)
+    expected = (
+        min([2, *(magic for magic, _, _ in rows)]),
+        reduce(or_, (attributes for _, attributes, _ in rows), 0),
+        reduce(and_, (attributes for _, attributes, _ in rows), -1),
+        min((count for _, _, count in rows), default=(1 << 63) - 1),
+        sum(count for _, _, count in rows),
+    )
+    for kernel in both("headers"):
+        assert kernel.summary(table) == expected
+        with pytest.raises(ValueError, match="columns"):
+            kernel.summary(table[:, :13].copy())
 
 
 @given(
@@ -490,7 +509,7 @@ GATHERED = st.tuples(st.sampled_from((0, 2)), st.integers(-1, 17), PLACE, st.int
 
 
 @given(
-    st.lists(PLACED, min_size=10, max_size=10),
+    st.lists(PLACED, min_size=12, max_size=12),
     st.binary(max_size=40),
     st.lists(SPAN, max_size=4),
     st.lists(GATHERED, max_size=2),
@@ -558,11 +577,11 @@ def test_a_column_that_is_not_there_is_refused(kernel: ModuleType) -> None:
         kernel.gather(b"", spans, 0, np.zeros(1, dtype=np.int32), out)
     with pytest.raises(ValueError, match="columns"):
         kernel.header_spans(b"", spans, np.zeros((1, 3), dtype=np.int32))
-    numbers, places = np.zeros(2, dtype=np.int32), np.zeros(10, dtype=np.int64)
+    numbers, places = np.zeros(2, dtype=np.int32), np.zeros(12, dtype=np.int64)
     for row, what in (([5, 0, 0, 0], "column"), ([0, 0, 1, 0], "room"), ([0, 0, 0], "four")):
         gathered = np.array([row], dtype=np.int64)
         with pytest.raises(ValueError, match=what):
-            kernel.write(out, numbers, places, *[b""] * 10, b"", spans, gathered)
+            kernel.write(out, numbers, places, *[b""] * 12, b"", spans, gathered)
 
 
 # -- index entries ------------------------------------------------------------------------------

@@ -125,6 +125,12 @@ def test_an_unchanged_directory_is_not_listed_again(
     assert log_dirs.partitions() is partitions
 
 
+def test_opening_a_directory_lists_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make(tmp_path, "t-0")
+    monkeypatch.setattr(DirFd, "list", None)
+    LogDir(str(tmp_path))
+
+
 def test_a_new_checkpoint_makes_no_new_partitions(tmp_path: Path) -> None:
     log_dirs = LogDirs(str(make(tmp_path, "t-0")))
     partitions = log_dirs.partitions()

@@ -506,7 +506,50 @@ def test_a_broker_is_fenced_and_leaves() -> None:
     changed = record(RecordType.BROKER_REGISTRATION_CHANGE, brokerId=3, fenced=-1, logDirs=["D"])
     now = image(registered, changed).brokers[3]
     assert (now.fenced, now.log_dirs, now.in_controlled_shutdown) == (False, ("D",), False)
+    stopped = record(
+        RecordType.BROKER_REGISTRATION_CHANGE,
+        brokerId=3,
+        fenced=1,
+        inControlledShutdown=1,
+        cordonedLogDirs=["D"],
+    )
+    now = image(registered, changed, stopped).brokers[3]
+    assert (now.fenced, now.cordoned_log_dirs, now.in_controlled_shutdown) == (True, ("D",), True)
+    assert texts(registered, changed, stopped, changed)[1:] == [
+        *("broker 3 unfenced", "broker 3 has the log directories: D", "broker 3 fenced"),
+        *("broker 3 is in controlled shutdown", "broker 3 has the cordoned log directories: D"),
+        "broker 3 unfenced",
+    ]
     assert image(registered, record(RecordType.UNREGISTER_BROKER, brokerId=3)).brokers == {}
+
+
+def texts(*found: MetadataRecord) -> list[str]:
+    """Returns the history of records that were written one by one."""
+    entries = [MetadataEntry(n, 0, n, 0, each) for n, each in enumerate(found)]
+    history = MetadataHistory(MetadataReplay(), MetadataImage(), Problems(), iter(entries))
+    return [each.text for each in changes(history)]
+
+
+def test_features_and_the_migration_from_zookeeper() -> None:
+    levels = [record(RecordType.FEATURE_LEVEL, name="f", featureLevel=level) for level in (2, 3, 0)]
+    assert image(*levels[:2]).features == {"f": 3}
+    assert image(*levels).features == {}
+    states = [record(RecordType.ZK_MIGRATION_STATE, zkMigrationState=each) for each in (2, 9)]
+    assert texts(*levels, *states) == [
+        *("feature f set to level 2", "feature f set to level 3, before 2"),
+        "feature f set to level 0, before 3",
+        *("migration from ZooKeeper: MIGRATION", "migration from ZooKeeper: 9"),
+    ]
+
+
+def test_a_config_belongs_to_a_new_topic_only_by_its_type() -> None:
+    begun = [topic("t", "ID1"), config("1"), configured(ResourceType.GROUP, "t", "a", "2")]
+    entries = [MetadataEntry(n, 0, 0, 0, each) for n, each in enumerate(begun)]
+    history = MetadataHistory(MetadataReplay(), MetadataImage(), Problems(), iter(entries))
+    assert [each.text for each in changes(history)] == [
+        "topic t created, with 0 partitions and retention.ms=1",
+        "configs of group t: a=2 set",
+    ]
 
 
 def test_a_quorum_with_voters_of_its_own() -> None:

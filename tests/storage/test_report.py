@@ -320,6 +320,17 @@ def test_a_gap_between_samples_is_narrowed_by_the_time_index(root: Path) -> None
     assert (gap.from_ms, gap.until_ms, gap.offset) == (times[1002], times[1003], 1003)
 
 
+@pytest.mark.parametrize("deep", [False, True])
+def test_partitions_are_not_kept_open(corpus: Callable[[str], Path], deep: bool) -> None:
+    """With hundreds of thousands of segments, they would take more memory than all else."""
+    engine = Engine(str(corpus("kafka28")))
+    before = engine.log("mixed", 0)
+    made(engine, deep=deep)
+    opened = {log.topic for log in engine.opened()}  # v2 has committed offsets
+    assert opened == {"__consumer_offsets", "v2", "mixed"}
+    assert engine.log("mixed", 0) is before
+
+
 def test_gaps_are_searched_in_the_time_index_at_once(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

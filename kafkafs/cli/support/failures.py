@@ -67,6 +67,8 @@ ENDINGS: Final[dict[type[errors.StorageError], tuple[type[Failure], str]]] = {
     errors.SegmentGone: (Failure, "retention or the log cleaner deleted it; run the command again"),
     errors.CleaningAborted: (Failure, "run the command again"),
     errors.CorruptError: (Failure, "the records before and after the damage can still be read"),
+    errors.RecordNotFound: (Failure, ""),
+    errors.NotErased: (Failure, ""),
     errors.CannotUndelete: (Failure, "`kafkafs undelete --list` shows what can be restored"),
     errors.TopicExists: (Failure, ""),
     errors.Refused: (Failure, ""),

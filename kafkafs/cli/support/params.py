@@ -181,7 +181,7 @@ def since_until_options(function: Function) -> Function:
         function = click.option(
             name,
             metavar="TIME",
-            callback=_parse_time,
+            callback=parse_time,
             help=f"Only list records {what} one at or after TIME (same formats as time/TIME).",
         )(function)
     return function
@@ -227,7 +227,7 @@ def _at_option(what: str) -> Callable[[Function], Function]:
     return click.option(
         "--at",
         metavar="TIME",
-        callback=_parse_time,
+        callback=parse_time,
         help=f"{what} (ms since 1970 or ISO 8601).",
     )
 
@@ -307,7 +307,7 @@ def _split_run_configs(
         raise click.BadParameter(str(error), ctx, parameter) from None
 
 
-def _parse_time(_ctx: click.Context, _parameter: click.Parameter, value: str | None) -> int | None:
+def parse_time(_ctx: click.Context, _parameter: click.Parameter, value: str | None) -> int | None:
     from kafkafs.storage import milliseconds
 
     if value is None:

@@ -1,4 +1,4 @@
-"""`kafkafs cluster`: describes a cluster by the log of its metadata, and lists its changes."""
+"""`kafkafs cluster`: describes a cluster as its metadata log records it, and lists the changes."""
 
 from __future__ import annotations
 
@@ -72,8 +72,8 @@ def command(
     configs: tuple[Config, ...],
     as_json: bool,
 ) -> int:
-    """Describe the cluster that LOG_DIRS belong to, by the log of its metadata and the snapshots
-    beside it. SUBJECT is topics, brokers, configs, quotas, acls, users, features or voters; each
+    """Describe the cluster that LOG_DIRS belong to, as its metadata log and the snapshots beside it
+    record it. SUBJECT is topics, brokers, configs, quotas, acls, users, features or voters; each
     NAME restricts it (of an ACL that of its principal, of a quota one like "user amber"). Without a
     SUBJECT, describe the cluster in numbers.
 

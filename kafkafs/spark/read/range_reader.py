@@ -8,7 +8,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from ..options import ReadOptions
-from ..workers import spare_collections
+from ..workers import spare_collections, without_collections
 from .conditions import Conditions
 from .planning import OffsetRange, find_log_dirs, grouped, plan
 from .reading import Reading, combined
@@ -63,5 +63,6 @@ class KafkafsReader(RangeReader, DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         spare_collections()
         # Spark calls this in a process of its own, which has no other threads.
-        ranges = plan(self._reading.log_dirs, self._options, self._conditions, may_fork=True)
+        with without_collections():
+            ranges = plan(self._reading.log_dirs, self._options, self._conditions, may_fork=True)
         return [KafkafsInputPartition(each) for each in grouped(ranges, self._options)]

@@ -208,7 +208,7 @@ def _forecast(partitions: Sequence[PartitionReport], now_ms: int) -> Json | None
         (each.expires_at_ms, each.size)
         for one in partitions
         for each in one.segments
-        if each.expires_at_ms is not None and each.expires_at_ms <= _LATEST_MS
+        if each.expires_at_ms is not None and now_ms < each.expires_at_ms <= _LATEST_MS
     )
     if not deletions:
         return None

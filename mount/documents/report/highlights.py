@@ -108,7 +108,7 @@ def _expired(report: LogDirsReport) -> Iterator[Highlight]:
             f" deletes them at its next run, in {_partitions(concerned)}."
         )
         yield Highlight(Severity.WARNING, text, "segments")
-    times = [each.next_deletion_ms for each in report.partitions]
+    times = [each.next_deletion_ms(report.at_ms) for each in report.partitions]
     coming = min((each for each in times if each is not None), default=None)
     if coming is not None:
         text = f"Retention deletes the next segment {texts.ago(coming, report.at_ms)}"
@@ -233,4 +233,4 @@ def _names(names: list[str]) -> str:
     shown = [texts.shown(name) for name in dict.fromkeys(names)]
     more = len(shown) - _NAMED
     text = ", ".join(shown[:_NAMED])
-    return f"{text} and {more} more" if more > 0 else text
+    return f"{text} and {texts.number(more)} more" if more > 0 else text

@@ -82,14 +82,14 @@ def topics(report: LogDirsReport) -> PageTable:
         *("next deletion", "codec", "first record", "last record"),
     )
     ordered = sorted(report.topics, key=lambda each: (each.is_internal, -each.size))
-    return _table(columns, ordered, _topic, "topics")
+    return _table(columns, ordered, lambda each: _topic(each, report), "topics")
 
 
-def _topic(topic: TopicReport) -> list[Cell]:
+def _topic(topic: TopicReport, report: LogDirsReport) -> list[Cell]:
     partitions = topic.partitions
     first = [int(each.growth.timestamps[0]) for each in partitions if len(each.growth)]
     last = [each.latest_ms for each in partitions if each.latest_ms is not None]
-    deletions = [each.next_deletion_ms for each in partitions if each.next_deletion_ms is not None]
+    deletions = [each.next_deletion_ms(report.at_ms) for each in partitions]
     codecs = sorted({name for each in partitions for name in each.codecs})
     return [
         _text(topic.topic),
@@ -99,7 +99,7 @@ def _topic(topic: TopicReport) -> list[Cell]:
         _number(sum(each.records for each in partitions)),
         Cell(texts.ratio(topic.skew) if topic.size else "-", topic.skew),
         _size(sum(each.bytes_in(SegmentState.EXPIRED) for each in partitions)),
-        _time(min(deletions, default=None)),
+        _time(min((each for each in deletions if each is not None), default=None)),
         _text(", ".join(codecs) or "-"),
         _time(min(first, default=None)),
         _time(max(last, default=None)),
@@ -128,7 +128,7 @@ def _partition(found: PartitionReport, report: LogDirsReport) -> list[Cell]:
         _number(found.records),
         _size(found.bytes_in(SegmentState.EXPIRED)),
         _size(dirty),
-        _time(found.next_deletion_ms),
+        _time(found.next_deletion_ms(report.at_ms)),
         _text(found.log_dir),
     ]
 

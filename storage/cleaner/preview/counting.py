@@ -172,7 +172,7 @@ class Counting:
         except ValueError as error:
             position = int(columns.batches.rows[0, b.POSITION])
             raise CorruptError(str(error), columns.file, position) from None
-        if columns.batches.union(b.ATTRIBUTES) & CONTROL_MASK:
+        if columns.batches.summary().any_has & CONTROL_MASK:
             is_control = columns.batches.flagged(CONTROL_MASK)
             rows &= ~np.repeat(is_control, np.diff(columns.first_row))
             offsets = columns.offsets[rows]
@@ -180,7 +180,7 @@ class Counting:
 
     def _note_horizons(self, table: BatchTable) -> None:
         """Updates when the next of the batches' present delete horizons passes."""
-        if table.union(b.ATTRIBUTES) & DELETE_HORIZON_MASK:
+        if table.summary().any_has & DELETE_HORIZON_MASK:
             horizons = table.select(table.flagged(DELETE_HORIZON_MASK)).column(b.BASE_TIMESTAMP)
             to_come = horizons[horizons > self._now_ms]
             self._expires_at = min(self._expires_at, int(to_come.min(initial=MAX_OFFSET)))

@@ -61,8 +61,13 @@ def format_properties(values: Mapping[str, str], written_ms: int, comment: str =
     with a `comment` of one line. Non-ASCII characters are escaped, so that every reader gets the
     same text."""
     lines = [f"#{comment}", f"#{_java_date(written_ms)}"]
-    lines += [f"{_escaped(key, ' ')}={_escaped(value, '')}" for key, value in values.items()]
+    lines += [f"{_escaped(key, ' ')}={escaped_value(value)}" for key, value in values.items()]
     return ("\n".join(lines) + "\n").encode("ascii")
+
+
+def escaped_value(value: str) -> str:
+    """Returns a value as it is in a properties file."""
+    return _escaped(value, "")
 
 
 def _java_date(milliseconds: int) -> str:

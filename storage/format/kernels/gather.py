@@ -148,11 +148,13 @@ def write(
     h: cython.const[cython.uchar][::1],
     i: cython.const[cython.uchar][::1],
     j: cython.const[cython.uchar][::1],
+    k: cython.const[cython.uchar][::1],
+    m: cython.const[cython.uchar][::1],
     data: cython.const[cython.uchar][::1],
     spans: cython.const[cython.int][:, ::1],
     gathered: cython.const[cython.longlong][:, ::1],
 ) -> bool:
-    """Copies ten buffers to ``out``, each to its position in ``at``, and gathers columns of
+    """Copies twelve buffers to ``out``, each to its position in ``at``, and gathers columns of
     ``spans``: a row of ``gathered`` is a column, where in ``numbers`` its offsets begin, and where
     in ``out`` its bytes begin and end. ``numbers`` is ``out`` as numbers. Returns False if a span
     lies outside ``data``, or a column has another number of bytes.
@@ -162,7 +164,7 @@ def write(
     row: cython.Py_ssize_t
     rows: cython.longlong = spans.shape[0]
     is_right: cython.bint = True
-    if at.shape[0] != 10 or not (
+    if at.shape[0] != 12 or not (
         _fits(at[0], a, out)
         and _fits(at[1], b, out)
         and _fits(at[2], c, out)
@@ -173,8 +175,10 @@ def write(
         and _fits(at[7], h, out)
         and _fits(at[8], i, out)
         and _fits(at[9], j, out)
+        and _fits(at[10], k, out)
+        and _fits(at[11], m, out)
     ):
-        raise ValueError("there is no room for ten buffers at these positions")
+        raise ValueError("there is no room for twelve buffers at these positions")
     if gathered.shape[1] != 4:
         raise ValueError("four numbers describe a column that is gathered")
     for row in range(gathered.shape[0]):
@@ -200,6 +204,8 @@ def write(
         copy(out, at[7], h, 0, h.shape[0])
         copy(out, at[8], i, 0, i.shape[0])
         copy(out, at[9], j, 0, j.shape[0])
+        copy(out, at[10], k, 0, k.shape[0])
+        copy(out, at[11], m, 0, m.shape[0])
         for row in range(gathered.shape[0]):
             if _gather(
                 data, spans, gathered[row, 0], numbers, gathered[row, 1],

@@ -3,7 +3,7 @@
 Bounds: every read is preceded by a check against ``available``, every row by a check against the
 length of the table.
 
-The walk keeps the GIL: it finishes sooner than another thread would release it.
+The walk and the summary keep the GIL: they finish sooner than another thread would release it.
 """
 
 from __future__ import annotations
@@ -187,6 +187,26 @@ def scan_headers(
     if start < 0 or first_row < 0 or table.shape[1] < 14:
         raise ValueError("negative start, or a table of too few columns")
     return _scan(data, start, available, file_position, previous_offset, whole, table, first_row)
+
+
+def summary(table: cython.const[cython.longlong][:, ::1]) -> tuple[int, int, int, int, int]:
+    """Returns of all batches in the table: the least magic, the attribute bits that any batch has,
+    those that all have, the least number of records, and the sum of these numbers."""
+    row: cython.Py_ssize_t
+    magic: cython.longlong = 2
+    any_has: cython.longlong = 0
+    all_have: cython.longlong = -1
+    least: cython.longlong = 9223372036854775807
+    records: cython.longlong = 0
+    if table.shape[1] != 14:
+        raise ValueError("a table of too few columns")
+    for row in range(table.shape[0]):
+        magic = table[row, 5] if table[row, 5] < magic else magic
+        any_has |= table[row, 7]
+        all_have &= table[row, 7]
+        least = table[row, 13] if table[row, 13] < least else least
+        records += table[row, 13]
+    return magic, any_has, all_have, least, records
 
 
 def find_batch(

@@ -129,6 +129,15 @@ def parse_quorum_message(number: int, value: bytes) -> Message | None:
     return found and found[1].read(value, Fields(value).int16())
 
 
+def quorum_record(number: ControlType, message: Message) -> tuple[bytes, bytes]:
+    """Returns the key and value of a control record of a quorum's log. Raises ValueError if it is
+    not a message of this type."""
+    from .writing import encode_message
+
+    _, schema = _quorum_messages()[number]
+    return _KEY.pack(0, number), encode_message(schema, message, message["version"])
+
+
 @lru_cache(maxsize=1)
 def _quorum_messages() -> dict[int, tuple[str, Schema]]:
     """Returns, by control type, the name that kafka-dump-log prints and the schema of the value."""

@@ -20,6 +20,7 @@ from ..primitives import UUID_BYTES, uuid_text
 from .fields import Fields
 from .message import Message, Schema, parse_schemas
 from .schemas import metadata
+from .writing import encode_message, unsigned_varint
 
 FRAME_VERSION: Final = 1
 _FRAME_BYTES: Final = 3  # as long as number and version are below 128
@@ -92,6 +93,13 @@ def parse_metadata_record(value: bytes) -> MetadataRecord:
 def metadata_schemas() -> Mapping[int, Schema]:
     """Returns the schemas of all records by number."""
     return {schema.number: schema for schema in parse_schemas(metadata.SCHEMAS)}
+
+
+def format_metadata_record(number: int, version: int, message: Message) -> bytes:
+    """Returns the value of a record with a message as `Schema.read` returns it. Raises ValueError
+    if it is not a message of this type and version."""
+    data = encode_message(metadata_schemas()[number], message, version)
+    return b"".join(map(unsigned_varint, (FRAME_VERSION, number, version))) + data
 
 
 def _by_schema(value: bytes) -> MetadataRecord:

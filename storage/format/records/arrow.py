@@ -57,8 +57,8 @@ _SAMPLE: Final[dict[str, Any]] = {
 }
 
 _NOTHING: Final = memoryview(b"")
-# How many buffers the kernel's ``write`` takes.
-_WRITTEN: Final = 10
+# How many buffers the kernel's ``write`` takes: all of a batch without keys and headers.
+_WRITTEN: Final = 12
 _PADDING: Final = bytes(_ALIGNMENT)
 _NO_SPANS: Final[Int32s] = np.empty((0, 6), dtype=np.int32)
 # Bytes counted per record and header, besides keys and values, to decide where a table ends.
@@ -80,7 +80,7 @@ ROW_GROUP_LIMITS: Final = TableLimits(1 << 17, 16 << 20)
 def schema_of(names: Sequence[str] | None = None) -> pa.Schema:
     """Returns RECORD_SCHEMA, or its fields in ``names``, in RECORD_SCHEMA's order. Raises KeyError
     for others."""
-    return _form(None if names is None else tuple(names))[0]
+    return _form(None if names is None else tuple(names)).schema
 
 
 def to_record_batch(
@@ -96,11 +96,11 @@ def to_message(
     columns: Columns, topic: str, partition: int, names: Sequence[str] | None = None
 ) -> memoryview:
     """Returns the same batch as an encapsulated message of an Arrow stream."""
-    schema, envelope = _form(None if names is None else tuple(names))
+    form = _form(None if names is None else tuple(names))
     body = _Body(columns)
-    for name in schema.names:
-        _WRITERS[name](body, columns, topic, partition)
-    return envelope.message(len(columns), body)
+    for write in form.writers:
+        write(body, columns, topic, partition)
+    return form.envelope.message(len(columns), body)
 
 
 class _Totals(NamedTuple):
@@ -191,16 +191,27 @@ class _Envelope:
         return message
 
 
+_Writer = Callable[[_Body, Columns, str, int], None]
+
+
+class _Form(NamedTuple):
+    """What the batches of some fields have in common. ``writers`` add the fields to a body."""
+
+    schema: pa.Schema
+    envelope: _Envelope
+    writers: tuple[_Writer, ...]
+
+
 @lru_cache(maxsize=64)
-def _form(names: tuple[str, ...] | None) -> tuple[pa.Schema, _Envelope]:
-    """Returns the schema with these fields of RECORD_SCHEMA, and the envelope of its batches."""
-    if names is None:
-        return RECORD_SCHEMA, _envelope(RECORD_SCHEMA)
-    for name in names:
-        if name not in RECORD_SCHEMA.names:
-            raise KeyError(name)
-    schema = pa.schema([field for field in RECORD_SCHEMA if field.name in names])
-    return schema, _envelope(schema)
+def _form(names: tuple[str, ...] | None) -> _Form:
+    """Returns the form of batches with these fields of RECORD_SCHEMA."""
+    schema = RECORD_SCHEMA
+    if names is not None:
+        for name in names:
+            if name not in RECORD_SCHEMA.names:
+                raise KeyError(name)
+        schema = pa.schema([field for field in RECORD_SCHEMA if field.name in names])
+    return _Form(schema, _envelope(schema), tuple(_WRITERS[name] for name in schema.names))
 
 
 def _envelope(schema: pa.Schema) -> _Envelope:
@@ -376,7 +387,7 @@ def _repeated(text: str, rows: int) -> tuple[memoryview, memoryview]:
     return _bytes_of(ends), memoryview(data * rows)
 
 
-_WRITERS: Final[dict[str, Callable[[_Body, Columns, str, int], None]]] = {
+_WRITERS: Final[dict[str, _Writer]] = {
     "key": _key,
     "value": _value,
     "topic": _topic,

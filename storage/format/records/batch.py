@@ -114,6 +114,18 @@ class Walk(NamedTuple):
         return bool(self.what)
 
 
+class BatchSummary(NamedTuple):
+    """What batches have together: the ``least_magic``, the attribute bits that ``any_has`` and that
+    ``all_have``, the ``least_records`` of a batch and the sum of all, ``records``. A wrapper counts
+    as -1 records."""
+
+    least_magic: int
+    any_has: int
+    all_have: int
+    least_records: int
+    records: int
+
+
 class BatchTable:
     """Headers of consecutive batches, one per row: an int64 array of shape (batches, columns)."""
 
@@ -148,9 +160,9 @@ class BatchTable:
     def select(self, chosen: slice | NDArray[np.bool_] | Int64s) -> BatchTable:
         return BatchTable(self.rows[chosen])
 
-    def union(self, column: int) -> int:
-        """Returns the bitwise OR of a column over all batches."""
-        return int(np.bitwise_or.reduce(self.rows[:, column]))
+    def summary(self) -> BatchSummary:
+        """Summarizes the batches; of none, the least magic is 2."""
+        return BatchSummary(*kernel.summary(self.rows))
 
     def flagged(self, mask: int) -> NDArray[np.bool_]:
         """Returns a mask of the batches with an attribute that only magic 2 has."""

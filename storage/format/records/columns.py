@@ -144,12 +144,11 @@ class Columns:
 
     def timestamp_type(self) -> TimestampType | None:
         """Returns the type that all rows share, None if they differ (or may: magic 0 and 1)."""
-        if int(self.batches.column(batch_columns.MAGIC).min(initial=2)) < 2:
+        summary = self.batches.summary()
+        is_of_any = summary.any_has & layout.TIMESTAMP_TYPE_MASK
+        if summary.least_magic < 2 or is_of_any != summary.all_have & layout.TIMESTAMP_TYPE_MASK:
             return None
-        types = self.batches.column(batch_columns.ATTRIBUTES) & layout.TIMESTAMP_TYPE_MASK
-        if types.min(initial=layout.TIMESTAMP_TYPE_MASK) != types.max(initial=0):
-            return None
-        return TimestampType(int(types[0] != 0))
+        return TimestampType(int(is_of_any != 0))
 
     def record(self, row: int) -> Record:
         batch = self.batch_of(row)

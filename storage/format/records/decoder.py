@@ -39,6 +39,7 @@ _LINES_BYTES: Final = 4 << 20
 _OVERHEAD: Final = layout.RECORD_BATCH_OVERHEAD
 _MIN_RECORD: Final = layout.MIN_RECORD_BYTES
 _CODEC_MASK: Final = layout.CODEC_MASK
+_OF_TRANSACTIONS: Final = layout.CONTROL_MASK | layout.TRANSACTIONAL_MASK
 _PLAIN, _COMPRESSED, _MESSAGE, _WRAPPER = range(4)
 _CHECKSUM_FIELDS: Final = (b.POSITION, b.SIZE, b.MAGIC, b.CRC)
 # The fields of a batch that decompression needs.
@@ -104,6 +105,18 @@ def first_bad_checksum(data: memoryview, table: BatchTable, base: int) -> int:
         if computed != crc:
             return index
     return len(fields)
+
+
+def are_plain(data: memoryview, table: BatchTable, base: int) -> bool:
+    """Returns whether all batches have magic 2, records, a right CRC, and no transaction. Faster
+    than ``first_bad_checksum`` for a few batches."""
+    for row in table.rows.tolist():
+        if row[b.MAGIC] != 2 or row[b.ATTRIBUTES] & _OF_TRANSACTIONS or not row[b.RECORD_COUNT]:
+            return False
+        at = row[b.POSITION] - base
+        if crc32c(data[at + layout.CRC_COVERS_FROM : at + row[b.SIZE]]) != row[b.CRC]:
+            return False
+    return True
 
 
 def _extent_of(table: BatchTable, base: int) -> slice:
@@ -233,7 +246,7 @@ class Decoder:
         self, data: memoryview, starts: Int64s, ends: Int64s, table: BatchTable, file: str
     ) -> Iterator[Columns | BadBatch]:
         """Decodes magic 2 batches whose records are in ``data[starts[i]:ends[i]]``."""
-        self._reserve(int(table.column(b.RECORD_COUNT).sum()))
+        self._reserve(table.summary().records)
         first = 0
         while first < len(table):
             first_row: Int64s = np.empty(len(table) - first + 1, dtype=np.int64)
@@ -387,10 +400,11 @@ def _stretches(table: BatchTable) -> Iterator[tuple[int, BatchTable]]:
     """Yields runs of batches of one kind: _PLAIN, _COMPRESSED, _MESSAGE or _WRAPPER."""
     if not len(table):
         return
-    magics = table.column(b.MAGIC)
-    if int(magics.min()) == 2 and not table.union(b.ATTRIBUTES) & layout.CODEC_MASK:
+    summary = table.summary()
+    if summary.least_magic == 2 and not summary.any_has & layout.CODEC_MASK:
         yield _PLAIN, table  # the common case: skips the costlier code below
         return
+    magics = table.column(b.MAGIC)
     compressed = (table.column(b.ATTRIBUTES) & layout.CODEC_MASK) != 0
     kinds = np.where(magics == 2, _PLAIN, _MESSAGE) + compressed
     edges = np.flatnonzero(np.diff(kinds)) + 1
@@ -414,6 +428,9 @@ def _too_few(count: int, size: int) -> CorruptError:
 
 def _pieces(table: BatchTable) -> Iterator[BatchTable]:
     """Yields the batches in pieces of at most _PIECE_ROWS records, or of one larger batch."""
+    if table.summary().records <= _PIECE_ROWS:
+        yield table
+        return
     rows = np.cumsum(table.column(b.RECORD_COUNT))
     first, done = 0, 0
     while first < len(table):

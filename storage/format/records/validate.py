@@ -238,7 +238,7 @@ def _check_new_checksums(data: memoryview, table: BatchTable) -> None:
 def _check_batches(table: BatchTable, origin: AppendOrigin) -> None:
     if origin is not AppendOrigin.CLIENT:
         return
-    if table.union(b.ATTRIBUTES) & layout.CONTROL_MASK:
+    if table.summary().any_has & layout.CONTROL_MASK:
         which = int(np.argmax(table.flagged(layout.CONTROL_MASK)))
         raise InvalidRecord(f"batch {which}: a client may not write control records")
     producers = table.column(b.PRODUCER_ID)

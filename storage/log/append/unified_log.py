@@ -227,14 +227,14 @@ class UnifiedLog:
         self.deletions.forget(now_ms, self.local.lowest_offset)
         return removed
 
-    def purge(self, names: AbstractSet[str]) -> set[str]:
-        """Removes the leftovers with these names, unless this process deleted them; returns the
-        names of those removed. They can no longer be restored."""
+    def purge(self, names: AbstractSet[str], *, own: bool = False) -> set[str]:
+        """Removes the leftovers with these names, those that this process deleted only if `own`;
+        returns the names of those removed. They can no longer be restored."""
         local = self.local
         found = [
             each
             for each in find_leftovers(local.directory)
-            if each.name in names and local.deleted.is_left(each.name)
+            if each.name in names and (own or local.deleted.is_left(each.name))
         ]
         try:
             local.deleted.purge(found)
@@ -287,6 +287,25 @@ class UnifiedLog:
         records whose keys' tombstones are discarded now."""
         self.local.replace_segments(new, bases, known)
         self._forget_deletions("the log was compacted meanwhile")
+
+    def replace_segment(self, new: LoadedSegment, size: int) -> bool:
+        """Swaps in a segment, present as `.cleaned` and durable, for the one with its base offset,
+        if that still has `size` bytes; else returns False, with nothing changed. If that is the
+        active segment, the log rolls first, so its end offset stays. Raises as
+        `LocalLog.replace_segments`; earlier deletions can still be undone."""
+        local = self.local
+        bases = {each.base_offset: each for each in local.segments}
+        old = bases.get(new.base_offset)
+        if old is None or old.size != size:
+            return False
+        if old is local.active:
+            self.roll(local.end_offset)
+            unflushed = local.unflushed(local.end_offset)
+            unflushed.sync()
+            local.mark_flushed(unflushed)
+        known = local.rolled_at(self.last_stable_offset)
+        local.replace_segments(new, [new.base_offset], known)
+        return True
 
     def _forget_deletions(self, why: str) -> None:
         self.deletions.forget_all(why)

@@ -386,11 +386,12 @@ class LogWriter:
         with self._changing():
             return self._log.remove_deleted(self._now(now_ms))
 
-    def purge(self, names: AbstractSet[str]) -> set[str]:
-        """Durably removes the leftovers with these names, unless this process deleted them; returns
-        the names of those removed. The caller needs exclusive access, as for a cleaning."""
+    def purge(self, names: AbstractSet[str], *, own: bool = False) -> set[str]:
+        """Durably removes the leftovers with these names, those that this process deleted only if
+        `own`; returns the names of those removed. The caller needs exclusive access, as for a
+        cleaning."""
         with self._changing():
-            return self._log.purge(names)
+            return self._log.purge(names, own=own)
 
     def is_left(self, name: str) -> bool:
         """Whether a leftover is a file that this process will not remove by itself."""
@@ -467,6 +468,12 @@ class LogWriter:
         """See `LocalLog.replace_segments`. Appends wait meanwhile, readers do not."""
         with self._changing():
             self._log.replace_segments(new, bases, known)
+
+    def replace_segment(self, new: LoadedSegment, size: int) -> bool:
+        """See `UnifiedLog.replace_segment`. Appends wait meanwhile, readers do not. The caller
+        needs exclusive access, as for a cleaning."""
+        with self._changing():
+            return self._log.replace_segment(new, size)
 
     # -- ingesting segments ----------------------------------------------------------------------
 

@@ -99,17 +99,7 @@ class PartitionOnDisk:
     def scan(self, file: LogOnDisk) -> Iterator[Columns | Damage]:
         """Yields all records of a file, including those of aborted transactions, and its damage;
         valid as those of `View.scan`."""
-        view = replace(
-            self.view,
-            segments=Segments((file.segment,)),
-            start_offset=file.segment.base_offset,
-            end_offset=self.end_offset,
-            tail=None,
-        )
-        if self._at_ms is not None and not file.is_served:
-            later = first_later(view, self._at_ms)
-            end = self.end_offset if later is None else min(later, self.end_offset)
-            view = replace(view, end_offset=end)
+        view = replace(self._view_of(file), end_offset=self._end_of(file))
         ahead = file.segment.size > _AHEAD_BYTES
         for part in view.scan(isolation=Isolation.READ_UNCOMMITTED, ahead=ahead):
             is_end = isinstance(part, Damage) and part.next_offset < 0
@@ -118,6 +108,19 @@ class PartitionOnDisk:
         tail = self.view.tail
         if tail is not None and file.is_served and file.segment.is_active:
             yield Damage(tail.error, self.view.end_offset, -1)
+
+    def _view_of(self, file: LogOnDisk) -> View:
+        segments, start = Segments((file.segment,)), file.segment.base_offset
+        return replace(
+            self.view, segments=segments, start_offset=start, end_offset=self.end_offset, tail=None
+        )
+
+    def _end_of(self, file: LogOnDisk) -> int:
+        """Returns the offset from which on the records of a file do not count."""
+        if self._at_ms is None or file.is_served:
+            return self.end_offset
+        later = first_later(self._view_of(file), self._at_ms)
+        return self.end_offset if later is None else min(later, self.end_offset)
 
     def is_aborted(self, header: BatchHeader) -> bool:
         """Whether the first marker of a transactional batch's producer after it, in any file, is an
@@ -132,9 +135,10 @@ class PartitionOnDisk:
         are an ABORT. At the same offset, that of the file with the lowest rank counts."""
         found: defaultdict[int, dict[int, bool]] = defaultdict(dict)
         for file in sorted(self.files, key=lambda file: file.rank):
+            end = self._end_of(file)
             for producer_id, markers in read_markers(file.segment, self.view.context).items():
                 for marker in markers:
-                    if marker.offset < self.end_offset:
+                    if marker.offset < end:
                         found[producer_id].setdefault(marker.offset, marker.is_abort)
         return {
             producer_id: (sorted(aborts), [aborts[offset] for offset in sorted(aborts)])

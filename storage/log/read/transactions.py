@@ -160,7 +160,7 @@ def advance_open_transactions(
 
     Only an intact batch begins one: a flipped bit must not make all later records unstable.
     """
-    if not table.union(b.ATTRIBUTES) & TRANSACTIONAL_MASK:
+    if not table.summary().any_has & TRANSACTIONAL_MASK:
         return open_transactions
     transactional = table.flagged(TRANSACTIONAL_MASK)
     transactional &= table.column(b.BASE_OFFSET) >= start

@@ -255,12 +255,12 @@ class View:
         transactions: AbortedTransactions | None,
     ) -> BatchTable:
         """Returns the batches of a table that have records in the range and under the isolation."""
-        rows = table.rows
+        rows, summary = table.rows, table.summary()
         if (
             start <= rows[0, b.LAST_OFFSET]
             and rows[-1, b.LAST_OFFSET] < end
-            and not table.union(b.ATTRIBUTES) & (CONTROL_MASK | TRANSACTIONAL_MASK)
-            and rows[:, b.RECORD_COUNT].all()
+            and not summary.any_has & (CONTROL_MASK | TRANSACTIONAL_MASK)
+            and summary.least_records > 0
         ):
             return table  # nearly always, and much cheaper than the code below
         shown = rows[:, b.LAST_OFFSET] >= start

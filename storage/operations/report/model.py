@@ -217,11 +217,11 @@ class PartitionReport:
     def removable_records(self) -> int:
         return sum(each.removable_records for each in self.segments)
 
-    @property
-    def next_deletion_ms(self) -> int | None:
-        """When retention deletes the next segment that it does not delete now."""
+    def next_deletion_ms(self, at_ms: int) -> int | None:
+        """When retention deletes the next segment after `at_ms`. The time of one that is held
+        although it has expired is not known."""
         times = [each.expires_at_ms for each in self.segments if each.expires_at_ms is not None]
-        return min(times, default=None)
+        return min((each for each in times if each > at_ms), default=None)
 
     def as_json(self) -> dict[str, Any]:
         return {

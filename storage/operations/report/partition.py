@@ -17,7 +17,7 @@ from ...log.read.view import View
 from ...log.state.producers import OpenTransaction
 from ...log_dirs.engine import Engine
 from ...log_dirs.selection import Selection
-from ..request import PartitionFailed, ProgressListener, damage
+from ..request import PartitionFailed, ProgressListener, damage_of
 from ..transactions import PartitionTransaction, Transactions, list_transactions
 from .model import CodecUse, Disorder, Growth, PartitionReport, SegmentReport, SegmentState, TimeGap
 from .model import RecordCounts as RecordCounts
@@ -61,7 +61,8 @@ def describe_partition(
     Raises UnknownTopic, UnknownPartition, CorruptError, SegmentGone or OSError as reading does.
     """
     found = engine.partition_dir(*key)
-    view = engine.log(*key).view()
+    log = engine.log(*key, keep=False)
+    view = log.view()
     checkpoint = found.log_dir.cleaner_offsets.get(key)
     planned = None
     if COMPACT in config.cleanup_policy:
@@ -85,7 +86,7 @@ def describe_partition(
         contents.gaps,
         contents.disorder,
         tuple(_open_transactions(engine, key, view)),
-        tuple(dict.fromkeys([*damage(engine, key), *faults])),
+        tuple(dict.fromkeys([*damage_of(log, key), *faults])),
         None if planned is None else planned.ratio,
         counts=contents.counts,
     )

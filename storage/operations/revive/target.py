@@ -1,0 +1,125 @@
+"""The new directory while it is being made: marked as unfinished until it is complete.
+
+The mark is the file that becomes `server.properties`, under another name, with the request in its
+first line. Renaming it is the last step, so that Kafka cannot be started on half a directory, and
+the same request may start again at any time before.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Sequence
+from typing import Final
+
+from ...errors import CorruptError, LogDirError, SegmentGone
+from ...format.files.names import META_PROPERTIES_FILE
+from ...io.disk import DirFd
+from ...io.durable import TEMPORARY_SUFFIX, WritableDirFd
+from ...io.lock import LOCK_FILE, DirectoryLock
+from ...wording import printable
+
+PROPERTIES_FILE: Final = "server.properties"
+DATA_DIRECTORY: Final = "data"
+_MARK: Final = f"{PROPERTIES_FILE}.unfinished"
+# What a directory may have that counts as empty: a file system's own entry, and what is left of an
+# attempt that ended before the mark.
+_NOTHING: Final = ("lost+found", LOCK_FILE, _MARK + TEMPORARY_SUFFIX)
+_MAX_MARK: Final = 1 << 20
+
+
+class NewNodeDir:
+    """The new directory at `path`, which is absolute."""
+
+    def __init__(self, path: str, sources: Sequence[DirFd]) -> None:
+        """Raises LogDirError if the directory would be inside a log directory, or cannot be named
+        in log.dirs."""
+        self.path = path
+        self._directory = WritableDirFd(path)
+        self._sources = sources
+        self._lock: DirectoryLock | None = None
+        if "," in path:
+            raise LogDirError(path, "has a comma, which separates the directories in log.dirs")
+        self._refuse_log_dir()
+
+    @property
+    def properties_path(self) -> str:
+        return self._directory.path_of(PROPERTIES_FILE)
+
+    @property
+    def data_path(self) -> str:
+        return self._directory.path_of(DATA_DIRECTORY)
+
+    def check(self, identity: str) -> None:
+        """Raises LogDirError if the path exists and is neither empty nor what an earlier attempt of
+        the same request left. Only reads."""
+        try:
+            names = {entry.name for entry in self._directory.list()} - set(_NOTHING)
+        except SegmentGone:
+            return
+        if _MARK in names:
+            mark = self._directory.read_small(_MARK, _MAX_MARK)
+            first = mark.partition(b"\n")[0].decode("utf-8", "replace")
+            if first != _first_line(identity):
+                why = "another command left it unfinished; repeat that one, or remove the directory"
+                raise LogDirError(self.path, why)
+        elif names:
+            raise LogDirError(self.path, "already exists and is not empty; choose a new directory")
+
+    def begin(self, identity: str) -> WritableDirFd:
+        """Locks the directory, marks it, and returns the log directory in it, which is empty."""
+        self._directory.make_itself()
+        self._lock = DirectoryLock(self._directory)
+        self.check(identity)
+        self._directory.write_atomically(_MARK, _first_line(identity).encode() + b"\n")
+        names = {entry.name for entry in self._directory.list()}
+        if DATA_DIRECTORY in names:
+            self._directory.remove_directory(DATA_DIRECTORY)
+        data = self._directory.make(DATA_DIRECTORY)
+        self._directory.sync()
+        return data
+
+    def finish(self, identity: str, properties: str) -> None:
+        """Writes server.properties: from then on, the directory is complete."""
+        content = f"{_first_line(identity)}\n{properties}"
+        self._directory.write_atomically(_MARK, content.encode())
+        self._directory.rename(_MARK, PROPERTIES_FILE)
+        self._directory.sync()
+
+    def release(self) -> None:
+        """Releases the lock. Idempotent."""
+        lock, self._lock = self._lock, None
+        if lock is not None:
+            lock.release()
+
+    def _refuse_log_dir(self) -> None:
+        """Raises LogDirError if the directory is a log directory or inside one: a broker does not
+        open one that contains directories of other kinds."""
+        known = [_identity(each) for each in self._sources]
+        above = self.path
+        while True:
+            if _identity(DirFd(above)) in known or _has(DirFd(above), META_PROPERTIES_FILE):
+                why = f"would be in the log directory {printable(above)}"
+                raise LogDirError(self.path, f"{why}, which no broker opens then")
+            below, above = above, posixpath.dirname(above)
+            if above == below:
+                return
+
+
+def _identity(directory: DirFd) -> tuple[int, int] | None:
+    try:
+        status = directory.stat()
+    except (SegmentGone, LogDirError):
+        return None
+    return status.st_dev, status.st_ino
+
+
+def _has(directory: DirFd, name: str) -> bool:
+    try:
+        directory.stat(name)
+    except (SegmentGone, LogDirError, CorruptError):
+        return False
+    return True
+
+
+def _first_line(identity: str) -> str:
+    return f"# kafkafs revive {identity}"

@@ -1,0 +1,85 @@
+"""A log with records of one person among others, in every kind of batch, for tests of erasing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from kafkafs.storage.clock import SetClock
+from kafkafs.storage.format.layout import Codec
+from kafkafs.storage.format.records.record_columns import SimpleRecord
+from kafkafs.storage.log.append.writer import LogWriter
+from kafkafs.storage.log_dirs.engine import Engine
+from kafkafs.storage.log_manager import LogManager
+from tests.building import BatchFields, build_batch
+from tests.reading import UNCOMMITTED, Plain, read
+from tests.writing import NOW
+
+TOPIC = "people"
+KEY = b"person-7"
+#: In every key and value of the person.
+TRACE = b"person-7"
+CONFIGS = {"internal.segment.bytes": "2000", "retention.ms": "-1", "index.interval.bytes": "500"}
+CODECS = (Codec.NONE, Codec.GZIP, Codec.NONE, Codec.LZ4, Codec.ZSTD, Codec.SNAPPY)
+
+
+def record(number: int, person: int, now_ms: int) -> SimpleRecord:
+    """The `number`-th record, of the person of that number."""
+    key = b"person-%d" % person
+    value = None if number % 11 == 5 else b"%s-value-%d." % (key, number) + bytes(100)
+    headers = [("trace", key), ("none", None)] if number % 3 else []
+    return SimpleRecord(now_ms + number, key, value, headers)
+
+
+def persons() -> Iterator[list[int]]:
+    """The persons of the records of each batch: some batches have only person 7's, some none."""
+    for n in range(60):
+        yield [7] if n % 7 == 3 else [n % 9] if n % 2 else [n % 5, 7 if n % 4 else 8, 70, 6]
+
+
+def fill(writer: LogWriter, now_ms: int = NOW) -> None:
+    """Appends batches without a producer, of an idempotent one, and of transactions that commit,
+    abort, or stay open."""
+    number, sequences = 0, {1: 0, 2: 0, 3: 0}
+    for n, those in enumerate(persons()):
+        records = [record(number + at, person, now_ms) for at, person in enumerate(those)]
+        number += len(those)
+        producer = n % 4
+        fields = BatchFields(codec=CODECS[n % len(CODECS)], leader_epoch=-1)
+        if producer:
+            fields = BatchFields(
+                codec=CODECS[n % len(CODECS)],
+                leader_epoch=-1,
+                producer_id=producer,
+                producer_epoch=0,
+                base_sequence=sequences[producer],
+                is_transactional=producer > 1,
+            )
+            sequences[producer] += len(those)
+        writer.append(build_batch(records, fields))
+        if n % 12 == 11 and n < 50:
+            writer.end_transaction(2, 0, commit=True)
+            writer.end_transaction(3, 0, commit=False)
+
+
+def open_manager(root: Path) -> LogManager:
+    return LogManager(str(root), clock=SetClock(NOW + 100_000))
+
+
+def make(root: Path) -> list[Plain]:
+    """Makes a log directory with the topic; returns all records that are to remain."""
+    with open_manager(root) as manager:
+        manager.create_topic(TOPIC, 1, CONFIGS)
+        fill(manager.writer(TOPIC, 0))
+    return [each for each in records_of(root) if each.key != KEY]
+
+
+def records_of(root: Path) -> list[Plain]:
+    """All records, also those of aborted and open transactions."""
+    return read(Engine([str(root)]).log(TOPIC, 0).view(), isolation=UNCOMMITTED)
+
+
+def traces(root: Path) -> list[str]:
+    """The files in which the person's bytes are found as they are."""
+    found = [file for file in root.rglob("*") if file.is_file()]
+    return [file.name for file in found if TRACE in file.read_bytes().replace(b"person-70", b"")]
