@@ -197,7 +197,7 @@ def from_until_options(function: Function) -> Function:
             option,
             name,
             metavar="TIME",
-            callback=_parse_time,
+            callback=parse_time,
             help=f"Only records {what} one at or after TIME (ms since 1970 or ISO 8601).",
         )(function)
     return function
