@@ -12,8 +12,9 @@ import org.apache.kafka.common.utils.Exit;
 
 /**
  * Runs Kafka's command-line tools one after another, because a JVM takes longer to start than most of them run. A line of JSON
- * on stdin, ["class", "argument", ...], runs the main method of that class, and is answered by one line: the exit status, and
- * what the tool wrote to stdout and to stderr, in base64.
+ * on stdin, ["class", "argument", ...], runs the main method of that class, and is answered by one line: the exit status,
+ * what the tool wrote to stdout and to stderr, in base64, and "more" or "last". A tool that leaves a client running is the
+ * last one, because that client would write to the stderr of others once its broker stops.
  */
 public class Tools {
   /** The first status with which the present tool has exited: some catch even Exited, and exit with 1. */
@@ -40,8 +41,10 @@ public class Tools {
       String[] arguments = new String[words.size() - 1];
       for (int n = 0; n < arguments.length; n++) arguments[n] = words.get(n + 1).asText();
       int status = run(Class.forName(words.get(0).asText()).getMethod("main", String[].class), arguments);
-      answers.println(status + " " + base64(out) + " " + base64(err));
+      boolean isLast = Thread.getAllStackTraces().keySet().stream().anyMatch(each -> each.getName().startsWith("kafka-"));
+      answers.println(status + " " + base64(out) + " " + base64(err) + " " + (isLast ? "last" : "more"));
       answers.flush();
+      if (isLast) Runtime.getRuntime().halt(0);
       out.reset();
       err.reset();
     }

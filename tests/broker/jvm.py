@@ -95,12 +95,17 @@ def java(home: Path, *arguments: str, heap: str = "256m", log_level: str = "warn
 
 
 class Tools:
-    """A JVM that runs Kafka's command-line tools one after another (see Tools.java)."""
+    """A JVM that runs Kafka's command-line tools one after another (see Tools.java). Another one
+    replaces it after a tool that leaves a client running."""
 
     def __init__(self, home: Path) -> None:
         self._lock = threading.Lock()
-        self._process = subprocess.Popen(
-            java(home, "Tools"),
+        self._home = home
+        self._process = self._start()
+
+    def _start(self) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            java(self._home, "Tools"),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -109,16 +114,20 @@ class Tools:
 
     def run(self, name: str, arguments: Sequence[str]) -> subprocess.CompletedProcess[bytes]:
         """Runs the main method of class `name`."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
         with self._lock:
+            assert self._process.stdin is not None
+            assert self._process.stdout is not None
             self._process.stdin.write(json.dumps([name, *arguments]) + "\n")
             self._process.stdin.flush()
-            answer = self._process.stdout.readline().split(" ")
-        if len(answer) != 3:
-            raise KafkaError(f"{name}: the JVM exited with {self._process.wait()}")
-        out, err = (base64.b64decode(text) for text in answer[1:])
-        return subprocess.CompletedProcess([name, *arguments], int(answer[0]), out, err)
+            answer = self._process.stdout.readline().rstrip("\n").split(" ")
+            if len(answer) != 4:
+                raise KafkaError(f"{name}: the JVM exited with {self._process.wait()}")
+            status, out, err, then = answer
+            if then == "last":
+                self._process.communicate()
+                self._process = self._start()
+        found = (base64.b64decode(text) for text in (out, err))
+        return subprocess.CompletedProcess([name, *arguments], int(status), *found)
 
     def close(self) -> None:
         """Ends the JVM."""
@@ -127,7 +136,7 @@ class Tools:
 
 @cache
 def tools(home: Path) -> Tools:
-    """Returns the JVM for the tools of an installation; it runs until this process exits."""
+    """Returns the JVM for the tools of an installation; one runs until this process exits."""
     return Tools(home)
 
 
