@@ -87,6 +87,36 @@ class _Extremes:
         return int(sizes.sum())
 
 
+class _Producers:
+    """The producer in use. Successive topics with the same settings share it."""
+
+    def __init__(self, cluster: TargetCluster, file: RestoreStateFile, state: RestoreState) -> None:
+        self._cluster, self._file, self._state = cluster, file, state
+        self._settings = ("", 0)
+        self._present: RecordProducer | None = None
+
+    def of(self, compression: str, max_message_bytes: int) -> RecordProducer:
+        """Returns the producer with these settings. What another one has sent is saved."""
+        settings = (compression, max_message_bytes)
+        if self._present is None or settings != self._settings:
+            self._settings = settings
+            self._present = RecordProducer(
+                self._cluster,
+                self._file,
+                self._state,
+                compression=compression,
+                max_message_bytes=max_message_bytes,
+            )
+        return self._present
+
+    def save(self) -> None:
+        """Saves the state, and what the producer has sent."""
+        if self._present is None:
+            self._file.save(self._state)
+        else:
+            self._present.save()
+
+
 @dataclass(slots=True)
 class Restore:
     """A restore of log directories into a cluster. `damage`: what could not be read, by file and
@@ -154,55 +184,28 @@ class Restore:
     ) -> Iterator[RestoredRow]:
         """Writes the records that the cluster does not have yet, and yields each partition that is
         complete. `state` is updated and saved."""
-        known = {
-            (plan.source, number)
-            for plan in found
-            for number in plan.here
-            if (plan.source, number) in state.partitions
-            and not state.partitions[plan.source, number].is_done
-        }
+        keys = dict.fromkeys((plan.source, number) for plan in found for number in plan.here)
+        known = state.partitions.items()
+        resumed = {key for key, each in known if key in keys and not each.is_done}
         self._begin(found, file, state)
-        targets = {key: (state.targets[key[0]], key[1]) for key in known}
+        targets = {key: (state.targets[key[0]], key[1]) for key in resumed}
         ends = ends_at_rest(self.cluster, targets.values())
         configs = self.cluster.configs_of(plan.target for plan in found)
-        total = sum(
-            state.partitions[plan.source, number].source_end
-            - state.partitions[plan.source, number].source_first
-            for plan in found
-            for number in plan.here
-        )
-        done = 0
-        producer: RecordProducer | None = None
-        of_producer: tuple[str, int] | None = None
+        total, done = sum(state.partitions[key].span for key in keys), 0
+        producers = _Producers(self.cluster, file, state)
         for plan in found:
-            wanted = (
-                self._compression(plan),
-                int(configs[plan.target]["max.message.bytes"]),
-            )
+            codec, limit = self._compression(plan), int(configs[plan.target]["max.message.bytes"])
             for number in plan.here:
                 key = (plan.source, number)
                 partition = state.partitions[key]
                 if not partition.is_done:
-                    if producer is None or wanted != of_producer:
-                        producer, of_producer = (
-                            RecordProducer(
-                                self.cluster,
-                                file,
-                                state,
-                                compression=wanted[0],
-                                max_message_bytes=wanted[1],
-                            ),
-                            wanted,
-                        )
-                    if key in known:
+                    producer = producers.of(codec, limit)
+                    if key in resumed:
                         self._resume(key, partition, producer, targets[key], ends[targets[key]])
                     self._write(key, partition, producer, done, total)
-                done += partition.source_end - partition.source_first
+                done += partition.span
             self._complete(plan, state)
-            if producer is None:
-                file.save(state)
-            else:
-                producer.save()
+            producers.save()
             yield from self._rows(plan, state)
 
     def _begin(self, found: list[TopicPlan], file: RestoreStateFile, state: RestoreState) -> None:

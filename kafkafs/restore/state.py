@@ -43,6 +43,11 @@ class RestoredPartition:
         """The number of acknowledged records."""
         return self.target_next - self.target_first
 
+    @property
+    def span(self) -> int:
+        """The number of old offsets, restored or not."""
+        return self.source_end - self.source_first
+
 
 @dataclass(slots=True)
 class RestoreState:
