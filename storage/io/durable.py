@@ -238,10 +238,11 @@ class WritableDirFd(DirFd):
             if not missing_ok:
                 raise
 
-    def make(self, name: str) -> WritableDirFd:
-        """Creates the directory `name`. Raises FileExistsError if the name exists."""
+    def make(self, name: str, mode: int = _DIRECTORY_MODE) -> WritableDirFd:
+        """Creates the directory `name`, with the permissions that `mode` and the process's umask
+        allow. Raises FileExistsError if the name exists."""
         with self._changing(name) as directory:
-            _calls.mkdir(name, _DIRECTORY_MODE, directory)
+            _calls.mkdir(name, mode, directory)
         return self.child(name)
 
     def make_itself(self) -> None:

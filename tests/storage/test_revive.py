@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import stat
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -239,6 +240,15 @@ def test_nothing_but_the_new_directory_changes(corpora: Corpora, tmp_path: Path)
     properties = (tmp_path / "new" / "server.properties").read_text()
     assert "\noffsets.topic.num.partitions=3\n" in properties
     assert f"\nlog.dirs={tmp_path}/new/data\n" in properties
+
+
+def test_nobody_is_let_in_whom_the_sources_keep_out(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    with LogManager(str(source)) as manager:
+        manager.create_topic("t", 1)
+    (source / "t-0").chmod(0o750)
+    run(source, new=tmp_path / "new")
+    assert stat.S_IMODE((tmp_path / "new" / "data").stat().st_mode) & 0o027 == 0
 
 
 def test_only_named_topics_and_the_internal_ones(corpora: Corpora, tmp_path: Path) -> None:

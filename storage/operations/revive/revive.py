@@ -9,8 +9,10 @@ after a clean shutdown.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
+from ...errors import SegmentGone
 from ...format.files import names
 from ...format.files.checkpoints import (
     MetaProperties,
@@ -65,13 +67,24 @@ def revive(
         yield from work.rows(target)
         return
     try:
-        data = target.begin(identity)
+        data = target.begin(identity, _permissions(engine))
         yield from work.load(data)
         work.write_files(data)
         target.finish(identity, server_properties(cluster, request, target.data_path))
     finally:
         target.release()
     yield from work.rows(target)
+
+
+def _permissions(engine: Engine) -> int:
+    """Returns the permissions of the new log directory: it lets in nobody who may not enter all
+    directories of the sources, because the credentials of users are copied, too."""
+    found = 0o777
+    for log_dir in engine.log_dirs.dirs:
+        for each in (log_dir.directory, *(there.directory for there in log_dir.partitions())):
+            with suppress(SegmentGone):
+                found &= each.stat().st_mode
+    return found | 0o700
 
 
 @dataclass(slots=True)

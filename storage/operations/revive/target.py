@@ -65,8 +65,9 @@ class NewNodeDir:
         elif names:
             raise LogDirError(self.path, "already exists and is not empty; choose a new directory")
 
-    def begin(self, identity: str) -> WritableDirFd:
-        """Locks the directory, marks it, and returns the log directory in it, which is empty."""
+    def begin(self, identity: str, mode: int) -> WritableDirFd:
+        """Locks the directory, marks it, and returns the log directory in it, which is empty and
+        has the permissions `mode`, as far as the umask allows."""
         self._directory.make_itself()
         self._lock = DirectoryLock(self._directory)
         self.check(identity)
@@ -74,7 +75,7 @@ class NewNodeDir:
         names = {entry.name for entry in self._directory.list()}
         if DATA_DIRECTORY in names:
             self._directory.remove_directory(DATA_DIRECTORY)
-        data = self._directory.make(DATA_DIRECTORY)
+        data = self._directory.make(DATA_DIRECTORY, mode)
         self._directory.sync()
         return data
 
