@@ -13,6 +13,7 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from glob import glob
 from pathlib import Path
 
@@ -35,6 +36,7 @@ from kafkafs.spark.write.writing import (
     remove_job,
     remove_stale,
 )
+from kafkafs.storage.errors import UnknownTopic
 from kafkafs.storage.format.layout import Codec
 from kafkafs.storage.format.records.encoder import BatchPlan
 from kafkafs.storage.ingest.commit_file import COMMIT_FILE, IngestWrite
@@ -492,3 +494,12 @@ def test_staged_files_of_another_user_are_reported(
     remove_stale(later)
     assert caplog.text.count("staged files remain") == 1
     assert [path.name for path in Path(staging_path(str(log_dir))).iterdir()] == [target.job]
+
+
+def test_the_last_task_that_fails_leaves_nothing(log_dir: Path) -> None:
+    """The driver has already removed the job, because of another task."""
+    target = replace(target_of(log_dir), topic=None)
+    frame = pa.record_batch([[b"a", b"b"], ["t", "new"]], names=["value", "topic"])
+    with pytest.raises(UnknownTopic):
+        TaskWriter(target, 0, "0-0").write([frame])
+    assert not Path(staging_path(str(log_dir))).exists()

@@ -130,8 +130,13 @@ class TaskWriter:
     def _discard(self) -> None:
         self._writers.clear()
         for path in self._attempts:
+            job = WritableDirFd(path).child(self._target.job)
             with suppress(OSError):
-                WritableDirFd(path).child(self._target.job).remove_directory(self._attempt)
+                job.remove_directory(self._attempt)
+                # This succeeds only for the last attempt. If the driver has already removed the
+                # job, because of another task, this attempt has made its directory again.
+                Path(job.path).rmdir()
+                Path(path).rmdir()
 
     def _write(self, table: pa.Table) -> None:
         records = to_record_columns(table)
