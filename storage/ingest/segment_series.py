@@ -7,10 +7,8 @@ of them.
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
 
@@ -24,9 +22,6 @@ from ..io.durable import WritableDirFd
 from ..log.append.roll import max_segment_ms
 from ..log.delete.replacing import discard_cleaned
 from ..segment.txn_index import AbortedTxn
-
-# Another file system; one without links, or too many; or the kernel's protected_hardlinks.
-_CANNOT_LINK: Final = (errno.EXDEV, errno.EPERM, errno.EACCES, errno.EMLINK, errno.EOPNOTSUPP)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,18 +79,19 @@ class SegmentSeries:
             return False
         if self._open is not None:
             self._roll()
-        base = self.end_offset
+        base, its_base = self.end_offset, sealed.base_offset
         self._bases.append(base)
+        is_linked = False
         try:
-            for kind in (FileKind.LOG, FileKind.INDEX, FileKind.TIMEINDEX):
-                self._directory.link(
-                    _cleaned(base, kind), source, _cleaned(sealed.base_offset, kind)
-                )
-        except OSError as error:
-            discard_cleaned(self._directory, [self._bases.pop()])
-            if error.errno in _CANNOT_LINK:
-                return False
-            raise
+            is_linked = all(
+                self._directory.link(_cleaned(base, kind), source, _cleaned(its_base, kind))
+                for kind in (FileKind.LOG, FileKind.INDEX, FileKind.TIMEINDEX)
+            )
+        finally:
+            if not is_linked:
+                discard_cleaned(self._directory, [self._bases.pop()])
+        if not is_linked:
+            return False
         self.end_offset += sealed.end_offset - sealed.base_offset
         self._finished.append(SealedSegment(base, sealed.size, self.end_offset, sealed.crc))
         return True

@@ -58,6 +58,9 @@ _FALLOCATE: Callable[..., int] | None = (
 _KEEP_SIZE = 1
 _CANNOT_RESERVE = (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINTR)
 
+# Another file system; one without links, or too many; or the kernel's protected_hardlinks.
+_CANNOT_LINK = (errno.EXDEV, errno.EPERM, errno.EACCES, errno.EMLINK, errno.EOPNOTSUPP)
+
 # ioctl(2) with FICLONE, which Python names only since 3.12.
 _CLONE = 0x40049409
 _CANNOT_CLONE = (
@@ -210,13 +213,18 @@ class WritableDirFd(DirFd):
         with source._changing(name) as its, self._changing(name) as ours:
             _calls.move(name, its, ours)
 
-    def link(self, new: str, source: WritableDirFd, old: str) -> None:
-        """Makes `new` a hard link here to the file `old` of `source`. Raises FileExistsError, or
-        OSError if linking is impossible: EXDEV on another file system, EPERM for another user's
-        file."""
+    def link(self, new: str, source: WritableDirFd, old: str) -> bool:
+        """Makes `new` a hard link here to the file `old` of `source`. Returns False if that is
+        impossible: on another file system, or for another user's file. Raises FileExistsError."""
         self.path_of(new)
         with source._changing(old) as its, self._changing(new) as ours:
-            _calls.link(old, its, new, ours)
+            try:
+                _calls.link(old, its, new, ours)
+            except OSError as error:
+                if error.errno not in _CANNOT_LINK:
+                    raise
+                return False
+        return True
 
     def is_ours_alone(self, name: str) -> bool:
         """Returns whether a file belongs to this user and has no other hard link."""

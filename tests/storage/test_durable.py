@@ -268,7 +268,7 @@ def test_a_file_with_two_names(root: Path, partition: WritableDirFd) -> None:
     source = WritableDirFd(root / "source")
     source.make_itself()
     source.create("a").write(0, b"one")
-    partition.link("b", source, "a")
+    assert partition.link("b", source, "a")
     partition.writable("b").write(3, b", two")
     assert source.open("a").read(0, 100) == b"one, two"
     source.remove("a")
@@ -277,6 +277,19 @@ def test_a_file_with_two_names(root: Path, partition: WritableDirFd) -> None:
         partition.link("b", partition, "b")
     with pytest.raises(FileNotFoundError):
         partition.link("c", source, "a")
+
+
+class CannotLink(Calls):
+    def link(self, old: str, source: int, new: str, target: int) -> None:
+        raise OSError(errno.EACCES, os.strerror(errno.EACCES))
+
+
+def test_a_file_that_cannot_have_two_names(partition: WritableDirFd) -> None:
+    """For example because it is another user's, and the kernel protects hard links."""
+    partition.create("a")
+    with replaced(CannotLink()):
+        assert not partition.link("b", partition, "a")
+    assert {entry.name for entry in partition.list()} == {"a"}
 
 
 def test_a_link_is_not_followed_for_another_name(root: Path, partition: WritableDirFd) -> None:

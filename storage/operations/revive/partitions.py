@@ -6,7 +6,6 @@ are salvaged, the intact batches are written to new logs.
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -52,8 +51,6 @@ from ..salvage import is_useless, salvage_segment, segments_to_salvage, survey_s
 _NO_EXPIRATION: Final = 1 << 62
 # Of segments, what a broker serves or completes; leftovers of deletions and cleanings stay behind.
 _KEPT_STATES: Final = (FileState.LIVE, FileState.SWAP)
-# On another file system, for another user's file, or where there are no links, or no more of them.
-_CANNOT_LINK: Final = (errno.EXDEV, errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK)
 
 Row = Mapping[str, Any]
 
@@ -244,8 +241,9 @@ class PartitionMaker:
     def _copy(self, found: PartitionDir, target: WritableDirFd) -> None:
         kept = [entry for entry in found.directory.list() if entry.is_file and _is_kept(entry)]
         sealed = _sealed(kept) if self._link and found.log_dir.is_clean else frozenset()
+        source = WritableDirFd(found.log_dir.path).child(found.name)
         for entry in kept:
-            if entry.name not in sealed or not _is_linked(found, entry.name, target):
+            if entry.name not in sealed or not target.link(entry.name, source, entry.name):
                 size = _copy_file(found.directory, entry.name, target)
                 self._copied(size if entry.name.endswith(FileKind.LOG) else 0)
         target.sync()
@@ -384,18 +382,6 @@ def _sealed(kept: Sequence[DirectoryEntry]) -> frozenset[str]:
     """Returns the names of the logs that are never written to again: all but the last."""
     logs = sorted(entry.name for entry in kept if entry.name.endswith(FileKind.LOG))
     return frozenset(logs[:-1])
-
-
-def _is_linked(found: PartitionDir, name: str, target: WritableDirFd) -> bool:
-    """Links a file, and returns whether that is possible."""
-    source = WritableDirFd(found.log_dir.path).child(found.name)
-    try:
-        target.link(name, source, name)
-    except OSError as error:
-        if error.errno not in _CANNOT_LINK:
-            raise
-        return False
-    return True
 
 
 def _copy_file(source: DirFd, name: str, target: WritableDirFd) -> int:

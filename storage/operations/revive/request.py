@@ -13,6 +13,7 @@ from ...log.state.producers import OpenTransaction
 from ...log_dirs.engine import Engine
 from ...log_dirs.selection import EVERYTHING, Selection
 from ..request import PartitionFailed
+from ..transactions import PartitionTransaction
 from .releases import find_release
 
 DEFAULT_LISTENER: Final = ("localhost", 9092)
@@ -112,14 +113,9 @@ class RevivedTransaction:
     outcome: str
 
     def as_json(self) -> dict[str, Any]:
-        found = self.transaction
+        found = PartitionTransaction(self.topic, self.partition, self.transaction)
         return {
-            "topic": self.topic,
-            "partition": self.partition,
-            "producerId": found.producer_id,
-            "producerEpoch": found.producer_epoch,
-            "firstOffset": found.first_offset,
-            "lastTimestamp": found.last_timestamp,
+            **found.as_json(),
             "transactionalId": self.transactional_id,
             "outcome": self.outcome,
         }
