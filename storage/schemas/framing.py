@@ -1,12 +1,12 @@
 """Which schema a key or value names, and where its datum begins.
 
-| framing         | where      | bytes                                                                 |
-| --------------- | ---------- | --------------------------------------------------------------------- |
-| prefix          | the value  | 0, 4-byte id (Confluent V0; also Apicurio with 4-byte ids)            |
-| header          | a header   | 1, 16-byte GUID (Confluent V1), or 0, 4-byte id                       |
-| glue            | the value  | 3, compression (0 none, 5 zlib), 16-byte UUID of the schema's version |
-| apicurio        | the value  | 0, 8-byte id                                                          |
-| apicurio-header | a header   | 8-byte globalId or contentId                                          |
+| framing         | where     | bytes                                                         |
+| --------------- | --------- | ------------------------------------------------------------- |
+| prefix          | the value | 0, 4-byte id (Confluent V0; Apicurio's default since 3.0)     |
+| header          | a header  | 1, 16-byte GUID (Confluent V1), or 0, 4-byte id               |
+| glue            | the value | 3, compression (0 none, 5 zlib), UUID of the schema's version |
+| apicurio        | the value | 0, 8-byte id                                                  |
+| apicurio-header | a header  | 8-byte globalId or contentId                                  |
 
 Numbers are big-endian, ids unsigned. A header takes precedence, as in Confluent's
 DualSchemaIdDeserializer. Confluent's registries count ids from 1, so that an id of 0 with eight
@@ -83,8 +83,9 @@ def header_names(*, is_key: bool) -> tuple[str, str, str, str]:
     """Returns the names of the headers that name a schema: Confluent's, and Apicurio's with the
     global id, the content id and the message."""
     part = "key" if is_key else "value"
-    apicurio = (f"apicurio.{part}.{name}" for name in ("globalId", "contentId", "msgType"))
-    return f"__{part}_schema_id", *apicurio
+    apicurio = f"apicurio.{part}"
+    ids = f"{apicurio}.globalId", f"{apicurio}.contentId"
+    return f"__{part}_schema_id", *ids, f"{apicurio}.msgType"
 
 
 _KEY_HEADERS: Final = header_names(is_key=True)
