@@ -62,7 +62,7 @@ class RegistryImage:
     ) -> None:
         """`with_deleted`: hard-deleted schemas are found by id and GUID, too, if no other has
         them."""
-        self._state = replay
+        self._state = state
         self.problems = problems
         self.configs: Mapping[str, Mapping[str, Any]] = state.configs
         self.modes: Mapping[str, str] = state.modes
