@@ -52,6 +52,7 @@ def typed(draw: st.DrawFn, depth: int = 3, names: Iterator[int] | None = None) -
     kinds = ["primitive", "primitive", "enum", "fixed", "logical"]
     kinds += ["record", "array", "map", "union"] if depth else []
     kind = draw(st.sampled_from(kinds))
+    schema: Json
     if kind == "primitive":
         name = draw(st.sampled_from(sorted(PRIMITIVES)))
         return name, PRIMITIVES[name]
@@ -59,18 +60,20 @@ def typed(draw: st.DrawFn, depth: int = 3, names: Iterator[int] | None = None) -
         return draw(st.sampled_from(LOGICAL))
     if kind == "enum":
         symbols = [f"S{i}" for i in range(draw(st.integers(1, 4)))]
-        schema = {"type": "enum", "name": f"E{next(names)}", "symbols": symbols}
+        schema = {"type": "enum", "name": f"ns.E{next(names)}", "symbols": symbols}
         return schema, st.sampled_from(symbols)
     if kind == "fixed":
         size = draw(st.integers(0, 17))
-        schema = {"type": "fixed", "name": f"F{next(names)}", "size": size}
+        schema = {"type": "fixed", "name": f"ns.F{next(names)}", "size": size}
         return schema, st.binary(min_size=size, max_size=size)
     if kind == "array":
         of, values = draw(typed(depth - 1, names))
         return {"type": "array", "items": of}, st.lists(values, max_size=3)
     if kind == "map":
         of, values = draw(typed(depth - 1, names))
-        return {"type": "map", "values": of}, st.dictionaries(st.text(max_size=4), values, max_size=3)
+        return {"type": "map", "values": of}, st.dictionaries(
+            st.text(max_size=4), values, max_size=3
+        )
     if kind == "record":
         return _record(draw, depth, names)
     return _union(draw, depth, names)

@@ -90,7 +90,9 @@ class Tables:
         return row
 
     def _add_scalar(self, row: int, of: AvroType) -> None:
-        self.converters[row] = avro_converter(of.kind.name.lower(), of.logical, of.precision, of.scale)
+        self.converters[row] = avro_converter(
+            of.kind.name.lower(), of.logical, of.precision, of.scale
+        )
         if of.kind is Kind.FIXED:
             self.rows[row][1] = of.size
         elif of.kind is Kind.ENUM:
@@ -118,8 +120,8 @@ class AvroDecoder:
         )  # fmt: skip
 
     def to_json(self, payload: bytes | memoryview) -> Any:
-        """Returns a datum as JSON values. Raises DatumError if the bytes are not one, or BytesLeft if
-        more follow."""
+        """Returns a datum as JSON values. Raises DatumError if the bytes are not one, or
+        BytesLeft if more follow."""
         place = np.zeros(1, dtype=np.int64)
         code, value = kernel.value(payload, 0, len(payload), *self._arguments, place)
         if code == BYTES_LEFT:

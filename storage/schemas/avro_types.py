@@ -268,8 +268,9 @@ class _Parser:
         if not isinstance(logical, str) or made.kind not in _LOGICAL.get(logical, ()):
             return
         if logical == "decimal":
-            precision, scale = declaration.get("precision"), declaration.get("scale", 0)
-            if not _is_decimal(precision, scale):
+            precision = _integer(declaration.get("precision"))
+            scale = _integer(declaration.get("scale", 0))
+            if not 0 <= scale <= precision <= _MAX_PRECISION or precision == 0:
                 return
             made.precision, made.scale = precision, scale
         if logical == "uuid" and made.kind is Kind.FIXED and made.size != _UUID_SIZE:
@@ -286,15 +287,11 @@ _DEFINED: Final = {
 
 
 def _texts(values: object) -> tuple[str, ...]:
-    return tuple(each for each in values if isinstance(each, str)) if isinstance(values, list) else ()
-
-
-def _is_decimal(precision: object, scale: object) -> bool:
     return (
-        isinstance(precision, int)
-        and isinstance(scale, int)
-        and not isinstance(precision, bool)
-        and not isinstance(scale, bool)
-        and 0 <= scale <= precision
-        and 0 < precision <= _MAX_PRECISION
+        tuple(each for each in values if isinstance(each, str)) if isinstance(values, list) else ()
     )
+
+
+def _integer(value: object) -> int:
+    """Returns an integer of the schema, -1 if it is none."""
+    return value if isinstance(value, int) and not isinstance(value, bool) else -1

@@ -25,7 +25,7 @@ from ..errors import CorruptError, DatumError
 from ..format.kernels import avro as kernel
 from ..format.kernels import gather as gather_kernel
 from .avro import BYTES_LEFT, MAX_EMPTY_ITEMS, AvroDecoder, reason
-from .conventions import TOO_MANY_DIGITS, avro_converter
+from .conventions import DAY_SECONDS, OUTSIDE_DAY, TOO_MANY_DIGITS, avro_converter
 
 Int64s = NDArray[np.int64]
 #: The bytes of a decimal128.
@@ -120,14 +120,24 @@ class Numbers(Column):
             slots = np.where(outside, 0, slots) * self.factor
         elif self.divisor > 1:
             slots = slots // self.divisor
+        if pa.types.is_time(self.type):
+            slots = self._within_day(slots, found, rows)
         values = np.ascontiguousarray(self.convert(slots))
         if pa.types.is_boolean(self.type):
             return pa.array(values, self.type)
         return pa.Array.from_buffers(self.type, len(values), [None, pa.py_buffer(values)])
 
+    def _within_day(self, slots: Int64s, found: Shredded, rows: Int64s) -> Int64s:
+        """Arrow has no other times of day, so those become 0 in a datum that is an error."""
+        day = DAY_SECONDS * (10**3 if self.type.unit == "ms" else 10**6)
+        outside = (slots < 0) | (slots >= day)
+        if outside.any():
+            found.fail(rows[outside], OUTSIDE_DAY)
+        return np.where(outside, 0, slots)
+
 
 @dataclass(slots=True)
-class Texts(Column):
+class TextColumn(Column):
     """Strings and bytes. `is_checked`: the kernel has seen that they are UTF-8."""
 
     is_checked: bool
@@ -195,9 +205,7 @@ class Decimals(Column):
             halves[outside] = 0
         return pa.Array.from_buffers(self.type, len(starts), [None, pa.py_buffer(halves)])
 
-    def _one_by_one(
-        self, found: Shredded, rows: Int64s, starts: Int64s, sizes: Int64s
-    ) -> pa.Array:
+    def _one_by_one(self, found: Shredded, rows: Int64s, starts: Int64s, sizes: Int64s) -> pa.Array:
         convert = avro_converter("bytes", "decimal", self.precision, self.scale)
         assert convert is not None
         is_text = pa.types.is_string(self.type)
@@ -236,7 +244,8 @@ def _is_outside(halves: NDArray[np.uint64], bound: int) -> NDArray[np.bool_]:
     low = np.where(negative, ~low + np.uint64(1), low)
     high = np.where(negative, ~high + (low == 0).astype(np.uint64), high)
     bound_low, bound_high = np.uint64(bound & (1 << 64) - 1), np.uint64(bound >> 64)
-    return (high > bound_high) | ((high == bound_high) & (low >= bound_low))
+    outside: NDArray[np.bool_] = (high > bound_high) | ((high == bound_high) & (low >= bound_low))
+    return outside
 
 
 @dataclass(slots=True)
@@ -390,9 +399,10 @@ class AvroColumns:
         np.cumsum(counts, out=bounds[1:])
         slots = np.zeros(int(bounds[-1]), dtype=np.int64)
         cursors = bounds[:-1].copy()
-        if not kernel.shred(data, spans, *tables, status, cursors, empty, slots) or (
-            cursors != bounds[1:]
-        ).any():
+        if (
+            not kernel.shred(data, spans, *tables, status, cursors, empty, slots)
+            or (cursors != bounds[1:]).any()
+        ):
             raise CorruptError("records changed while they were decoded")
         return Shredded(data, slots, bounds)
 

@@ -19,12 +19,16 @@ from ..errors import DatumError
 
 #: Why a decimal does not fit its schema.
 TOO_MANY_DIGITS: Final = "a decimal has more digits than its precision"
+#: Why a time of day does not fit its schema.
+OUTSIDE_DAY: Final = "a time of day is negative, or 24 hours or more"
 #: What converts a stored value to one for JSON.
 Converter = Callable[[Any], Any]
 
 _EPOCH: Final = datetime(1970, 1, 1)
-_DAY_SECONDS: Final = 86400
+DAY_SECONDS: Final = 86400
 _UNITS: Final = {"millis": 10**3, "micros": 10**6, "nanos": 10**9}
+#: The longest decimal that is converted, in bytes: twice what the largest precision needs.
+_DECIMAL_BYTES: Final = 4096
 #: Bytes that text does not have: control characters other than tab and line ends.
 _CONTROL: Final = bytes({*range(32), 127} - {9, 10, 13})
 
@@ -64,8 +68,7 @@ def decimal_text(unscaled: int, scale: int) -> str:
 
 def _decimal_of(data: bytes, precision: int, scale: int) -> str:
     """Raises DatumError if the number has more digits than the precision."""
-    # A digit needs more than 0.4 bytes, so numbers much too long are not converted.
-    unscaled = int.from_bytes(data, "big", signed=True) if len(data) <= precision + 16 else None
+    unscaled = int.from_bytes(data, "big", signed=True) if len(data) <= _DECIMAL_BYTES else None
     if unscaled is None or abs(unscaled) >= 10**precision:
         raise DatumError(TOO_MANY_DIGITS)
     return decimal_text(unscaled, scale)
@@ -78,11 +81,12 @@ def date_text(days: int) -> str | int:
         return days
 
 
-def _clock_text(value: int, per_second: int) -> str | int:
-    """Returns a time of day, with 3 digits, or as many more as it needs."""
+def _clock_text(value: int, per_second: int) -> str:
+    """Returns a time of day, with 3 digits, or as many more as it needs. Raises DatumError if it is
+    outside the day, which Arrow does not have either."""
     seconds, fraction = divmod(value, per_second)
-    if not 0 <= seconds < _DAY_SECONDS:
-        return value
+    if not 0 <= seconds < DAY_SECONDS:
+        raise DatumError(OUTSIDE_DAY)
     minutes, second = divmod(seconds, 60)
     return f"{minutes // 60:02}:{minutes % 60:02}:{second:02}.{_fraction(fraction, per_second)}"
 
@@ -111,9 +115,7 @@ def _uuid_text(data: bytes) -> str:
     return str(UUID(bytes=data))
 
 
-def avro_converter(
-    kind: str, logical: str, precision: int = 0, scale: int = 0
-) -> Converter | None:
+def avro_converter(kind: str, logical: str, precision: int = 0, scale: int = 0) -> Converter | None:
     """Returns what converts the values of an Avro type (`kind`: "int", "bytes" …) with this logical
     type, "" for none, to JSON; None if they are JSON already."""
     if logical == "decimal":
@@ -130,4 +132,3 @@ def avro_converter(
     if kind in ("bytes", "fixed"):
         return base64_text
     return number if kind in ("float", "double") else None
-

@@ -142,9 +142,7 @@ class _Resolver:
 
     tables: Tables = field(default_factory=Tables)
 
-    def column(
-        self, writer: AvroType, reader: AvroType, outer: tuple[AvroType, ...]
-    ) -> to.Column:
+    def column(self, writer: AvroType, reader: AvroType, outer: tuple[AvroType, ...]) -> to.Column:
         """`outer`: the reader's records that the value is in."""
         of = arrow_type(reader, outer)
         if any(reader is each for each in outer):
@@ -174,13 +172,17 @@ class _Resolver:
     ) -> to.Column:
         branch = _branch_for(writer, reader)
         if branch is None:
-            return self._mismatch(writer, of, f"{_what(writer)} fits no branch of the reader's union")
+            return self._mismatch(
+                writer, of, f"{_what(writer)} fits no branch of the reader's union"
+            )
         if branch.kind is Kind.NULL:
             return to.Column(self.tables.add_graph(writer), of)
         inner = self.column(writer, branch, outer)
         parts = _not_null(reader)
-        if len(parts) == 1 or isinstance(inner, to.Mismatch):
-            return inner if len(parts) == 1 else to.Mismatch(inner.row, of, inner.why)
+        if len(parts) == 1:
+            return inner
+        if isinstance(inner, to.Mismatch):
+            return to.Mismatch(inner.row, of, inner.why)
         place = next(place for place, each in enumerate(parts) if each is branch)
         return to.Wrapped(inner.row, of, inner, place)
 
@@ -222,7 +224,7 @@ class _Resolver:
             return to.Items(row, of, items)
         keys = self.tables.add_row(Kind.STRING, emits=True)
         self.tables.rows[row][2] = keys
-        return to.Items(row, of, items, to.Texts(keys, pa.string(), True))
+        return to.Items(row, of, items, to.TextColumn(keys, pa.string(), True))
 
     def _scalar(self, writer: AvroType, reader: AvroType, of: pa.DataType) -> to.Column:
         if writer.kind is Kind.NULL:
@@ -240,7 +242,7 @@ class _Resolver:
             texts = [each if each in known else reader.default for each in writer.symbols]
             return to.Symbols(row, of, texts)
         if writer.kind in (Kind.STRING, Kind.BYTES):
-            return to.Texts(row, of, writer.kind is Kind.STRING)
+            return to.TextColumn(row, of, writer.kind is Kind.STRING)
         return _numbers(row, of, writer, reader)
 
 
@@ -351,8 +353,8 @@ def _default(of: AvroField, arrow: pa.DataType) -> to.Column:
 
 
 def default_value(of: AvroType, default: Any) -> Any:
-    """Returns a default, as a schema's JSON has it, as a Python value for pyarrow. Raises ValueError
-    or the like if it is not of the type."""
+    """Returns a default, as a schema's JSON has it, as a Python value for pyarrow. Raises
+    ValueError or the like if it is not of the type."""
     if of.kind is Kind.UNION:
         return _union_default(of, default)
     if of.kind is Kind.RECORD:
@@ -402,4 +404,3 @@ def _bytes_default(of: AvroType, data: bytes) -> Any:
         return value if of.precision <= _DECIMAL256 else str(value)
     convert = avro_converter("fixed", "uuid") if of.logical == "uuid" else None
     return convert(data) if convert else data
-

@@ -1,9 +1,10 @@
-"""Avro datums: to JSON values and to columns, as fastavro and Confluent's deserializers read them."""
+"""Avro datums, as JSON and as columns: what fastavro and Confluent's deserializers read."""
 
 from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 from typing import Any
 
 import fastavro
@@ -36,6 +37,15 @@ def columns(writer: Json, payloads: list[bytes], reader: Json = None) -> tuple[p
     values.validate(full=True)
     assert values.type == resolved.type
     return values, errors.to_pylist()
+
+
+def problem(use: Callable[..., object], *arguments: object) -> str | None:
+    """Returns the message of the engine's error, None if there is none."""
+    try:
+        use(*arguments)
+    except (DatumError, SchemaError) as error:
+        return str(error)
+    return None
 
 
 # -- equality with fastavro ---------------------------------------------------------------------
@@ -164,20 +174,14 @@ def test_a_damaged_datum_changes_no_other(
         alone, alone_errors = columns(schema, [payload])
         assert alone_errors[0] == errors[place]
         assert same(array[place].as_py(), alone[0].as_py())
-        try:
-            decode.to_json(payload)
-            assert errors[place] is None
-        except DatumError as error:
-            assert str(error) == errors[place]
+        assert problem(decode.to_json, payload) == errors[place]
 
 
 @given(typed(), st.binary(max_size=60))
 def test_any_bytes_are_a_datum_or_an_error(case: tuple[Json, Any], payload: bytes) -> None:
     decode = decoder(case[0])
-    try:
-        json.dumps(decode.to_json(payload))
-    except DatumError as error:
-        assert "\n" not in str(error)
+    why = problem(lambda: json.dumps(decode.to_json(payload), allow_nan=False))
+    assert why is None or "\n" not in why
 
 
 @given(
@@ -198,11 +202,12 @@ def test_any_bytes_are_a_datum_or_an_error(case: tuple[Json, Any], payload: byte
     )
 )  # fmt: skip
 def test_any_json_is_a_schema_or_an_error(declaration: Json) -> None:
-    try:
+    def use() -> None:
         made = decoder(declaration)
         resolve(made.type, made.type)
-    except SchemaError as error:
-        assert "\n" not in str(error)
+
+    why = problem(use)
+    assert why is None or "\n" not in why
 
 
 # -- resolution ---------------------------------------------------------------------------------
@@ -224,7 +229,7 @@ NEWER = {
     "aliases": ["shop.Order"],
     "fields": [
         {"name": "status", "type": {
-            "type": "enum", "name": "S", "symbols": ["A", "B", "?"], "default": "?"}},
+            "type": "enum", "name": "S", "symbols": ["A", "B", "OTHER"], "default": "OTHER"}},
         {"name": "n", "type": "double"},
         {"name": "new", "type": ["string", "null"], "aliases": ["old"]},
         {"name": "added", "type": {"type": "array", "items": "int"}, "default": [1, 2]},
@@ -246,11 +251,14 @@ def test_fields_are_resolved_by_the_rules_of_avro() -> None:
     added = {"added": [1, 2], "raw": b"\xff\x00"}
     assert array.to_pylist() == [
         {"status": "A", "n": 1.0, "new": "x", "maybe": 7, **added},
-        {"status": "?", "n": 2.0, "new": "y", "maybe": -1, **added},
+        {"status": "OTHER", "n": 2.0, "new": "y", "maybe": -1, **added},
         None,
     ]
     assert errors == [None, None, "null does not fit long"]
-    assert array[0].as_py() == read(wrote, payloads[0], fastavro.parse_schema(NEWER))
+    expected = read(wrote, payloads[0], fastavro.parse_schema(NEWER))
+    assert array[0].as_py() == expected | {
+        "raw": b"\xff\x00"
+    }  # fastavro returns the default's text
 
 
 def test_another_record_is_never_taken_for_the_readers() -> None:
@@ -304,7 +312,9 @@ def test_decimals_are_exact_or_errors(precision: int, data: st.DataObject) -> No
     scale = data.draw(st.integers(0, precision))
     schema = {"type": "bytes", "logicalType": "decimal", "precision": precision, "scale": scale}
     bound = 10**precision
-    near = st.sampled_from([bound, bound - 1, -bound, 1 - bound, 0, -1, (1 << 127) - 1, -(1 << 127)])
+    near = st.sampled_from(
+        [bound, bound - 1, -bound, 1 - bound, 0, -1, (1 << 127) - 1, -(1 << 127)]
+    )
     values = data.draw(st.lists(st.integers(-2 * bound, 2 * bound) | near, max_size=5))
     pads = data.draw(st.lists(st.integers(0, 20), min_size=len(values), max_size=len(values)))
     payloads = [
@@ -362,7 +372,7 @@ def test_items_without_bytes_are_bounded(count: int) -> None:
     for items in ("null", {"type": "fixed", "name": "F", "size": 0}):
         schema = {"type": "array", "items": items}
         payload = encode("long", count) + (b"\x00" if count < 0 else b"") + b"\x00"
-        with pytest.raises(DatumError, match="without any bytes|too large"):
+        with pytest.raises(DatumError, match=r"without any bytes|too large"):
             decoder(schema).to_json(payload)
         assert columns(schema, [payload])[1] != [None]
 
@@ -416,5 +426,3 @@ def test_a_type_with_more_columns_than_atoms_is_an_error() -> None:
 def test_a_schema_that_cannot_be_used_says_why(text: str, why: str) -> None:
     with pytest.raises(SchemaError, match=why):
         compile_avro(Schema("AVRO", text), {})
-
-

@@ -310,7 +310,7 @@ def _check_tables(
         a: cython.longlong = nodes[i, 1]
         b: cython.longlong = nodes[i, 2]
         if kind == 12 or kind == 13:
-            is_right = is_right and 0 <= a and 0 <= b and a <= count - b
+            is_right = is_right and a >= 0 and b >= 0 and a <= count - b
         elif kind == 10 or kind == 14:
             is_right = is_right and 0 <= a < rows
         elif kind == 11:
@@ -433,22 +433,23 @@ def _bytes(data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t, size: c
     if size == 0:
         return b""
     if cython.compiled:
-        return PyBytes_FromStringAndSize(
-            cython.cast(cython.p_char, cython.address(data[at])), size
-        )
+        return PyBytes_FromStringAndSize(cython.cast(cython.p_char, cython.address(data[at])), size)
     return bytes(data[at : at + size])
 
 
 @cython.cfunc
 def _number(data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t, kind: cython.longlong):
     """Returns the float (kind 4) or double."""
-    single: cython.float
-    double: cython.double
+    single: cython.float = 0
+    double: cython.double = 0
+    low: cython.uint
+    bits: cython.longlong
     if not cython.compiled:
-        return struct.unpack("<f" if kind == 4 else "<d", data[at : at + (4 if kind == 4 else 8)])[0]
-    bits: cython.longlong = _float_bits(data, at) if kind == 4 else _double_bits(data, at)
+        size = 4 if kind == 4 else 8
+        return struct.unpack("<f" if kind == 4 else "<d", data[at : at + size])[0]
+    bits = _float_bits(data, at) if kind == 4 else _double_bits(data, at)
     if kind == 4:
-        low: cython.uint = cython.cast(cython.uint, bits)
+        low = cython.cast(cython.uint, bits)
         memcpy(cython.address(single), cython.address(low), 4)
         return single
     memcpy(cython.address(double), cython.address(bits), 8)
@@ -579,7 +580,9 @@ def value(
         or len(converters) != nodes.shape[0]
         or not (0 <= start <= end <= data.shape[0])
     ):
-        raise ValueError("the tables have other sizes than the arguments, or the datum lies outside")
+        raise ValueError(
+            "the tables have other sizes than the arguments, or the datum lies outside"
+        )
     place[0] = most_empty
     at = _walk(data, start, end, nodes, links, root, 0, place, place, 0, place)
     if at < 0:
