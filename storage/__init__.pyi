@@ -19,6 +19,8 @@ from .cleaner.preview.preview import Stamp as Stamp
 from .cleaner.preview.preview import completed as completed
 from .cleaner.preview.preview import preview as preview
 from .cleaner.record_filter import RecordRetention as RecordRetention
+from .cleaner.split.place import COMPACTION_SUFFIX as COMPACTION_SUFFIX
+from .cleaner.split.place import compaction_path as compaction_path
 from .cleaner.split.split_pass import Copied as Copied
 from .cleaner.split.split_pass import StagedSegment as StagedSegment
 from .cleaner.split.split_pass import copy_range as copy_range

@@ -277,15 +277,18 @@ class RecordNotFound(StorageError):
 
 
 class NotErased(StorageError):
-    """The file `path` holds records that were to be erased, and still does because of `why`."""
+    """The file `path` holds records that were to be erased, and still does because of `why`; or it
+    may hold some if `is_certain` is false."""
 
-    def __init__(self, path: str, why: str) -> None:
-        super().__init__(path, why)
+    def __init__(self, path: str, why: str, is_certain: bool = True) -> None:
+        super().__init__(path, why, is_certain)
         self.path = path
         self.why = why
+        self.is_certain = is_certain
 
     def __str__(self) -> str:
-        return f"{printable(self.path)}: still holds such records: {self.why}"
+        holds = "still holds" if self.is_certain else "may still hold"
+        return f"{printable(self.path)}: {holds} such records: {self.why}"
 
 
 class SegmentGone(StorageError):

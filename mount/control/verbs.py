@@ -269,10 +269,10 @@ VERBS: Final[dict[str, ControlVerb]] = {
             _selected(Compact, compact),
         ),
         ControlVerb(
-            'erase {"partitions": [TOPIC[/PARTITION], …], "key": …, "keyPrefix": …, "offset": …,'
-            ' "dryRun": …}',
-            "erases the records of a key, of all keys with a prefix, or the one at an offset, from"
-            " all files of the partitions",
+            'erase {"partitions": [TOPIC[/PARTITION], …], "keys": [K, …], "keyPrefix": …,'
+            ' "offset": …, "dryRun": …}',
+            "erases the records of some keys, of all keys with a prefix, or the one at an offset,"
+            " from all files of the partitions",
             _erase,
         ),
         ControlVerb(

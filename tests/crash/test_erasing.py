@@ -24,7 +24,7 @@ from tests.erasing import KEY, TOPIC, make, open_manager, records_of, traces
 from tests.faults import FailingCalls, RecordingCalls, crash_states
 from tests.reading import Plain
 
-REQUEST = Erase(Selection.of(TOPIC), key=KEY)
+REQUEST = Erase(Selection.of(TOPIC), keys=frozenset([KEY]))
 
 
 def check(root: Path, expected: list[Plain]) -> bool:

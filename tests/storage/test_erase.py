@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ from kafkafs.storage.operations.history import History, history
 from kafkafs.storage.operations.request import PartitionFailed
 from kafkafs.storage.operations.verifier import Verifier
 from kafkafs.storage.segment.segment import Segment
-from tests.building import MessageFields, build_messages
+from tests.building import BatchFields, MessageFields, build_batch, build_messages
 from tests.erasing import KEY, TOPIC, make, open_manager, records_of, traces
 from tests.logs import write_topic
 from tests.reading import UNCOMMITTED, read
@@ -72,7 +73,7 @@ def test_all_records_of_a_key_are_gone_and_all_others_are_as_they_were(tmp_path:
         writer = manager.writer(TOPIC, 0)
         states, end = writer.producer_states(), writer.end_offset
         stable = writer.last_stable_offset
-        rows = run(manager, Erase(ALL, key=KEY))
+        rows = run(manager, Erase(ALL, keys=frozenset([KEY])))
         assert (writer.producer_states(), writer.end_offset) == (states, end)
         assert writer.last_stable_offset == stable
         assert records_of(tmp_path) == expected
@@ -97,7 +98,7 @@ def test_what_is_rebuilt_from_the_log_is_as_before(tmp_path: Path) -> None:
     expected = make(tmp_path)
     with open_manager(tmp_path) as manager:
         states = manager.writer(TOPIC, 0).producer_states()
-        run(manager, Erase(ALL, key=KEY))
+        run(manager, Erase(ALL, keys=frozenset([KEY])))
     kept = snapshot(tmp_path)
     for file in tmp_path.rglob("*"):
         if file.suffix in (".index", ".timeindex", ".txnindex", ".snapshot"):
@@ -126,6 +127,26 @@ def test_all_keys_with_a_prefix(tmp_path: Path, prefix: bytes) -> None:
     assert findings(tmp_path) == []
 
 
+@pytest.mark.parametrize("count", [2, 300])
+def test_many_keys(tmp_path: Path, count: int) -> None:
+    """Also keys of which there is no record, the empty one, and one that begins another."""
+    make(tmp_path)
+    with open_manager(tmp_path) as manager:
+        for key in (b"", b"person", None):
+            value = [SimpleRecord(NOW, key, b"value")]
+            manager.writer(TOPIC, 0).append(build_batch(value, BatchFields(leader_epoch=-1)))
+    before = records_of(tmp_path)
+    keys = frozenset([KEY, b"", *(b"person-%d" % (number * 7) for number in range(1, count))])
+    with open_manager(tmp_path) as manager:
+        rows = run(manager, Erase(ALL, keys=keys))
+    expected = [each for each in before if each.key not in keys]
+    assert records_of(tmp_path) == expected
+    assert sum(row.records for row in rows) == len(before) - len(expected)
+    assert {b"person", None} < {each.key for each in expected}
+    assert traces(tmp_path) == []
+    assert findings(tmp_path) == []
+
+
 def test_one_offset(tmp_path: Path) -> None:
     make(tmp_path)
     before = records_of(tmp_path)
@@ -141,27 +162,45 @@ def test_one_offset(tmp_path: Path) -> None:
 def test_a_dry_run_finds_the_same_and_changes_nothing(tmp_path: Path) -> None:
     make(tmp_path)
     before = snapshot(tmp_path)
-    found = list(erase(Engine([str(tmp_path)]), Erase(ALL, key=KEY, dry_run=True)))
+    found = list(erase(Engine([str(tmp_path)]), Erase(ALL, keys=frozenset([KEY]), dry_run=True)))
     assert snapshot(tmp_path) == before
     with open_manager(tmp_path) as manager:
-        done = run(manager, Erase(ALL, key=KEY))
+        done = run(manager, Erase(ALL, keys=frozenset([KEY])))
     dry = [row for row in found if isinstance(row, ErasedFile)]
-    assert [(row.file, row.records, row.sha256) for row in dry] == [
-        (row.file, row.records, row.sha256) for row in sorted(done, key=lambda row: row.file)
-    ]
+    assert [facts(row) for row in dry] == sorted(map(facts, done))
+
+
+def facts(row: ErasedFile) -> tuple[str, int, bool, int, str]:
+    return row.file, row.records, row.is_removed, row.size, row.sha256
+
+
+def test_a_dry_run_finds_the_same_among_leftovers(tmp_path: Path) -> None:
+    make(tmp_path)
+    for name in LEFTOVERS:
+        copy_of_segment(tmp_path, name)
+    deleted = tmp_path / f"{TOPIC}-0.{'a' * 32}-delete"
+    shutil.copytree(partition(tmp_path), deleted)
+    request = Erase(ALL, keys=frozenset([KEY]), dry_run=True)
+    found = list(erase(Engine([str(tmp_path)]), request))
+    with open_manager(tmp_path) as manager:
+        done = run(manager, replace(request, dry_run=False))
+    dry = [row for row in found if isinstance(row, ErasedFile)]
+    assert len(dry) == len(found) > 10
+    assert sorted(map(facts, dry)) == sorted(map(facts, done))
+    assert traces(tmp_path) == []
 
 
 def test_what_is_not_there_is_one_failure(tmp_path: Path) -> None:
     make(tmp_path)
     before = snapshot(tmp_path)
     engine = Engine([str(tmp_path)])
-    [failed] = Erase(ALL, key=b"nobody").check(engine)
+    [failed] = Erase(ALL, keys=frozenset([b"nobody"])).check(engine)
     assert isinstance(failed.cause, RecordNotFound)
     assert (failed.where, failed.error) == (TOPIC, "no record with key nobody is on the disk")
-    assert list(erase(engine, Erase(ALL, key=b"nobody", dry_run=True))) == [failed]
-    assert Erase(ALL, key=KEY).check(engine) == ()
+    assert list(erase(engine, Erase(ALL, keys=frozenset([b"nobody"]), dry_run=True))) == [failed]
+    assert Erase(ALL, keys=frozenset([KEY])).check(engine) == ()
     with pytest.raises(UnknownTopic):
-        Erase(Selection.of("other"), key=KEY).check(engine)
+        Erase(Selection.of("other"), keys=frozenset([KEY])).check(engine)
     assert snapshot(tmp_path) == before
 
 
@@ -169,10 +208,10 @@ def test_what_is_not_there_is_one_failure(tmp_path: Path) -> None:
     ("wrong", "why"),
     [
         ({"selection": ALL}, "exactly one"),
-        ({"selection": ALL, "key": b"k", "offset": 1}, "exactly one"),
+        ({"selection": ALL, "keys": frozenset([b"k"]), "offset": 1}, "exactly one"),
         ({"selection": ALL, "offset": 1}, "an offset needs exactly one"),
         ({"selection": ALL, "prefix": b""}, "must not be empty"),
-        ({"key": b"k"}, "needs TOPIC"),
+        ({"keys": frozenset([b"k"])}, "needs TOPIC"),
     ],
 )
 def test_requests_that_make_no_sense(wrong: Any, why: str) -> None:
@@ -208,7 +247,7 @@ def test_leftovers_with_a_record_are_removed(tmp_path: Path, name: str) -> None:
     expected = make(tmp_path)
     copy_of_segment(tmp_path, name)
     with open_manager(tmp_path) as manager:
-        rows = run(manager, Erase(ALL, key=KEY))
+        rows = run(manager, Erase(ALL, keys=frozenset([KEY])))
         removed = [row for row in rows if row.is_removed]
     [row] = removed
     assert (row.records, row.new_size, row.new_sha256) == (2, None, None)
@@ -223,11 +262,11 @@ def test_what_only_a_leftover_holds_is_erased_too(tmp_path: Path) -> None:
     copy_of_segment(tmp_path, ".log.deleted")
     kept = (partition(tmp_path) / f"{0:020}.log.deleted").read_bytes()
     with open_manager(tmp_path) as manager:
-        run(manager, Erase(ALL, key=KEY))
+        run(manager, Erase(ALL, keys=frozenset([KEY])))
     (partition(tmp_path) / f"{0:020}.log.deleted").write_bytes(kept)
-    assert Erase(ALL, key=KEY).check(Engine([str(tmp_path)])) == ()
+    assert Erase(ALL, keys=frozenset([KEY])).check(Engine([str(tmp_path)])) == ()
     with open_manager(tmp_path) as manager:
-        [row] = run(manager, Erase(ALL, key=KEY))
+        [row] = run(manager, Erase(ALL, keys=frozenset([KEY])))
     assert (row.is_removed, Path(row.file).name) == (True, f"{0:020}.log.deleted")
     assert records_of(tmp_path) == expected
     assert traces(tmp_path) == []
@@ -253,9 +292,10 @@ def test_what_retention_has_just_deleted_is_erased(tmp_path: Path) -> None:
         writer.delete_records(bases[3])
         writer.delete_below_start()
         assert [each.start_offset for each in writer.deleted()] == [0]
-        rows = run(manager, Erase(Selection.of(f"{TOPIC}/0"), key=before[0].key))
+        key = before[0].key or b""
+        rows = run(manager, Erase(Selection.of(f"{TOPIC}/0"), keys=frozenset([key])))
         assert next(Path(row.file).name for row in rows if row.is_removed) == f"{0:020}.log.deleted"
-        kept = [each for each in before if each.offset >= bases[3] and each.key != before[0].key]
+        kept = [each for each in before if each.offset >= bases[3] and each.key != key]
         assert records_of(tmp_path) == kept
         assert not list(partition(tmp_path).glob(f"{0:020}.*"))
 
@@ -266,9 +306,37 @@ def test_a_deleted_partition_with_a_record_is_removed(tmp_path: Path) -> None:
         manager.delete_topic(TOPIC)
         assert len(list(tmp_path.glob("*-delete"))) == 1
         manager.create_topic(TOPIC, 1)
-        rows = run(manager, Erase(ALL, key=KEY))
+        rows = run(manager, Erase(ALL, keys=frozenset([KEY])))
         assert all(row.is_removed for row in rows)
         assert not list(tmp_path.glob("*-delete"))
+    assert traces(tmp_path) == []
+
+
+def test_what_is_left_of_a_deleted_topic_is_removed(tmp_path: Path) -> None:
+    make(tmp_path)
+    with open_manager(tmp_path) as manager:
+        manager.create_topic("other", 1)
+        manager.delete_topic(TOPIC)
+    dry = list(erase(Engine([str(tmp_path)]), Erase(ALL, keys=frozenset([KEY]), dry_run=True)))
+    with open_manager(tmp_path) as manager:
+        [failed] = erase(manager, Erase(ALL, keys=frozenset([b"nobody"])))
+        assert isinstance(failed, PartitionFailed)
+        assert isinstance(failed.cause, RecordNotFound)
+        assert len(list(tmp_path.glob("*-delete"))) == 1
+        assert run(manager, Erase(ALL, keys=frozenset([KEY]))) == dry
+        assert not list(tmp_path.glob("*-delete"))
+        with pytest.raises(UnknownTopic):
+            list(erase(manager, Erase(ALL, keys=frozenset([KEY]))))
+    assert traces(tmp_path) == []
+
+
+def test_partitions_that_the_topic_no_longer_has_are_removed(tmp_path: Path) -> None:
+    """It was deleted and created again with fewer partitions."""
+    make(tmp_path)
+    shutil.copytree(partition(tmp_path), tmp_path / f"{TOPIC}-3.{'a' * 32}-delete")
+    with open_manager(tmp_path) as manager:
+        rows = run(manager, Erase(ALL, keys=frozenset([KEY])))
+    assert {(row.partition, row.is_removed) for row in rows} == {(0, False), (3, True)}
     assert traces(tmp_path) == []
 
 
@@ -291,7 +359,7 @@ def test_caches_know_it_at_once(tmp_path: Path) -> None:
         found = log.latest(KEY)
         assert found is not None
         assert log.record(found.offset).key == KEY
-        run(manager, Erase(ALL, key=KEY))
+        run(manager, Erase(ALL, keys=frozenset([KEY])))
         assert log.latest(KEY) is None
         with pytest.raises(OffsetNotFound):
             log.record(found.offset)
@@ -303,7 +371,7 @@ def test_a_stray_partition_is_reported_and_stays(tmp_path: Path) -> None:
     shutil.copytree(partition(tmp_path), stray)
     before = {file.name: file.read_bytes() for file in stray.iterdir()}
     with open_manager(tmp_path) as manager:
-        rows = list(erase(manager, Erase(ALL, key=KEY)))
+        rows = list(erase(manager, Erase(ALL, keys=frozenset([KEY]))))
     failed = [row for row in rows if isinstance(row, PartitionFailed)]
     assert failed
     assert all(isinstance(row.cause, NotErased) for row in failed)
@@ -318,11 +386,123 @@ def test_a_copy_that_a_broker_was_making_is_reported_and_stays(tmp_path: Path) -
     future = tmp_path / f"{TOPIC}-0.{'a' * 32}-future"
     shutil.copytree(partition(tmp_path), future)
     with open_manager(tmp_path) as manager:
-        rows = list(erase(manager, Erase(ALL, key=KEY)))
+        rows = list(erase(manager, Erase(ALL, keys=frozenset([KEY]))))
     failed = [row for row in rows if isinstance(row, PartitionFailed)]
     assert len(failed) == len(rows) / 2
     assert all(str(future) in row.error for row in failed)
     assert "it belongs to a replica that is not served" in failed[0].error
+
+
+# -- what kafkafs has staged beside the directory -------------------------------------------------
+
+
+def staged(root: Path, directory: str) -> Path:
+    """Copies a segment that a Spark job has staged to a directory beside the log directory."""
+    made = root.parent / f".{root.name}.{directory}"
+    made.mkdir(parents=True)
+    name = f"{0:020}.log"
+    shutil.copy(partition(root) / name, made / f"{name}.cleaned")
+    return made / f"{name}.cleaned"
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    made = tmp_path / "data"
+    made.mkdir()
+    return made
+
+
+def test_what_a_spark_job_has_staged_is_reported_and_stays(root: Path) -> None:
+    expected = make(root)
+    file = staged(root, f"kafkafs-staging/job-1/attempt-1/{TOPIC}-0")
+    staged(root, "kafkafs-staging/job-1/attempt-1/other-0")
+    kept = file.read_bytes()
+    for dry_run in (True, False):
+        with open_manager(root) as manager:
+            rows = list(erase(manager, Erase(ALL, keys=frozenset([KEY]), dry_run=dry_run)))
+        [failed] = [row for row in rows if isinstance(row, PartitionFailed)]
+        job = root.parent / ".data.kafkafs-staging/job-1"
+        assert failed.error == (
+            f"{file}: still holds such records: a Spark job has staged it; end the job, and"
+            f" remove {job}"
+        )
+    assert records_of(root) == expected
+    assert traces(root) == []
+    assert file.read_bytes() == kept
+    with open_manager(root) as manager:  # until it is removed
+        assert list(erase(manager, Erase(ALL, keys=frozenset([KEY])))) == [failed]
+        shutil.rmtree(job)
+        [gone] = erase(manager, Erase(ALL, keys=frozenset([KEY])))
+        assert isinstance(gone, PartitionFailed)
+        assert isinstance(gone.cause, RecordNotFound)
+
+
+@pytest.mark.parametrize("request_", [{"keys": frozenset([KEY])}, {"offset": 3}])
+def test_what_a_compaction_with_spark_has_left_is_removed(
+    root: Path, request_: dict[str, Any]
+) -> None:
+    make(root)
+    file = staged(root, "kafkafs-compact/whole/attempt-1")
+    with open_manager(root) as manager:
+        rows = run(manager, Erase(Selection.of(f"{TOPIC}/0"), **request_))
+    is_by_key = "keys" in request_
+    assert [row.file for row in rows if row.is_removed] == ([str(file)] if is_by_key else [])
+    assert [each.name for each in root.parent.iterdir()] == ["data"]
+
+
+def test_what_only_a_compaction_with_spark_holds_is_removed(root: Path) -> None:
+    make(root)
+    other = staged(root, "kafkafs-compact/whole/attempt-1").read_bytes()
+    place = root.parent / ".data.kafkafs-compact/whole/attempt-1"
+    with open_manager(root) as manager:
+        run(manager, Erase(ALL, keys=frozenset([KEY])))
+        place.mkdir(parents=True)
+        file = place / f"{0:020}.log.cleaned"
+        file.write_bytes(other)
+        [row] = run(manager, Erase(ALL, keys=frozenset([KEY])))
+    assert (row.file, row.is_removed) == (str(file), True)
+    assert [each.name for each in root.parent.iterdir()] == ["data"]
+
+
+# -- what cannot be known -------------------------------------------------------------------------
+
+
+def test_unfinished_output_that_may_hold_a_part_of_a_record(tmp_path: Path) -> None:
+    """It stays if there is no such record, since a failed command changes nothing."""
+    make(tmp_path)
+    copy = copy_of_segment(tmp_path, ".log.cleaned")
+    copy.write_bytes(copy.read_bytes()[:-5])
+    for dry_run in (True, False):
+        with open_manager(tmp_path) as manager:
+            request = Erase(ALL, keys=frozenset([b"nobody"]), dry_run=dry_run)
+            [failed] = erase(manager, request)
+        assert isinstance(failed, PartitionFailed)
+        assert failed.error == (
+            f"{copy}: may still hold such records: it is unfinished output of the cleaner, whose"
+            " end cannot be read; `purge` removes it"
+        )
+    with open_manager(tmp_path) as manager:
+        rows = run(manager, Erase(ALL, prefix=b"person-8"))
+    assert str(copy) in [row.file for row in rows if row.is_removed]
+    assert not list(tmp_path.glob("*/*cleaned*"))
+
+
+def test_remote_storage_is_named(tmp_path: Path) -> None:
+    expected = make(tmp_path)
+    with open_manager(tmp_path) as manager:
+        manager.set_topic_config(TOPIC, {"remote.storage.enable": "true"})
+        *rows, failed = erase(manager, Erase(ALL, keys=frozenset([KEY])))
+        assert all(isinstance(row, ErasedFile) for row in rows)
+        assert isinstance(failed, PartitionFailed)
+        assert (failed.where, failed.error) == (
+            TOPIC,
+            "remote storage: may still hold such records: its remote.storage.enable is true, and"
+            " its segments there are not searched",
+        )
+        again = Erase(ALL, keys=frozenset([KEY])).check(manager)
+    assert again[0] == failed
+    assert isinstance(again[1].cause, RecordNotFound)
+    assert records_of(tmp_path) == expected
 
 
 def test_damage_leaves_the_partition_as_it_was(tmp_path: Path) -> None:
@@ -333,7 +513,7 @@ def test_damage_leaves_the_partition_as_it_was(tmp_path: Path) -> None:
     log.write_bytes(data)
     before = sums(tmp_path)
     with open_manager(tmp_path) as manager:
-        [failed] = erase(manager, Erase(ALL, key=KEY))
+        [failed] = erase(manager, Erase(ALL, keys=frozenset([KEY])))
     assert isinstance(failed, PartitionFailed)
     assert isinstance(failed.cause, CorruptError)
     assert str(log) in failed.error
@@ -357,7 +537,7 @@ def test_messages_of_old_formats(tmp_path: Path, magic: int, codec: Codec) -> No
     write_topic(tmp_path, batches, topic=TOPIC)
     expected = [each for each in records_of(tmp_path) if each.key != b"b"]
     with open_manager(tmp_path) as manager:
-        [row] = run(manager, Erase(ALL, key=b"b"))
+        [row] = run(manager, Erase(ALL, keys=frozenset([b"b"])))
         assert row.records == 5
         assert manager.writer(TOPIC, 0).end_offset == offset
     assert records_of(tmp_path) == expected
@@ -386,7 +566,7 @@ def test_a_log_that_grows_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPa
             return found
 
         monkeypatch.setattr(module, "rewrite_segment", rewrite_and_append)
-        run(manager, Erase(ALL, key=KEY))
+        run(manager, Erase(ALL, keys=frozenset([KEY])))
         assert grown
         assert writer.end_offset == grown[0] + 1
     found = records_of(tmp_path)
@@ -401,7 +581,7 @@ def test_a_partition_that_is_being_cleaned_is_left_alone(tmp_path: Path) -> None
     before = sums(tmp_path)
     with open_manager(tmp_path) as manager:
         with manager.cleaner.cleaning_state.in_progress((TOPIC, 0)):
-            [failed] = erase(manager, Erase(ALL, key=KEY))
+            [failed] = erase(manager, Erase(ALL, keys=frozenset([KEY])))
         assert isinstance(failed, PartitionFailed)
         assert isinstance(failed.cause, CleaningAborted)
     assert sums(tmp_path) == before
