@@ -136,6 +136,8 @@ from .format.records.joined_columns import JoinedColumns as JoinedColumns
 from .format.records.record_columns import RecordColumns as RecordColumns
 from .format.records.record_columns import SimpleRecord as SimpleRecord
 from .format.records.record_columns import partitions_of as partitions_of
+from .format.records.tuples import RecordTuple as RecordTuple
+from .format.records.tuples import record_tuples as record_tuples
 from .groups.groups import DescribedGroup as DescribedGroup
 from .groups.groups import DescribedMember as DescribedMember
 from .groups.groups import GroupsImage as GroupsImage

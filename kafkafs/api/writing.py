@@ -166,15 +166,14 @@ class WritableLogDirectories(LogDirectories):
         such as that of a stray partition; CleaningAborted as for `compact`. The error has a note
         for each file from which records were erased.
         """
-        from kafkafs.storage import Erase, ErasedFile, erase
-        from kafkafs.storage.errors import RecordNotFound
+        from kafkafs.storage import Erase, ErasedFile, erase, errors
 
         given = [keys] if isinstance(keys, bytes | str) else keys
         some = frozenset(key.encode() if isinstance(key, str) else key for key in given)
         wanted = _selection(topic, partition)
         request = Erase(wanted, some, _bytes(prefix), offset, dry_run)
         rows = erase(self._writable, request)
-        return _results(rows, ErasedFile, but=RecordNotFound)
+        return _results(rows, ErasedFile, but=errors.RecordNotFound)
 
     @contextmanager
     def transaction(self, *, durable: bool = False) -> Iterator[Transaction]:

@@ -13,10 +13,9 @@ from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from kafkafs.storage import Columns, Int64s, TopicPartition
+from kafkafs.storage import Columns, Int64s, TopicPartition, record_tuples
 
 from .cluster import RestoreError, TargetCluster
-from .records import fields
 from .state import OffsetRun, RestoredPartition, RestoreState, RestoreStateFile, runs_of
 
 SAVE_SECONDS: Final = 1.0
@@ -89,7 +88,7 @@ class RecordProducer:
         done = 0
         self._sent.append(columns.offsets.copy())
         self._unacknowledged += len(columns)
-        for key_, value, timestamp, headers in fields(columns):
+        for key_, value, timestamp, headers in record_tuples(columns):
             try:
                 produce(topic, value, key_, number, None, None, timestamp, headers)
             except BufferError:
