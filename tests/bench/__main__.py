@@ -17,6 +17,7 @@ from tests.bench import (
     compacting,
     data,
     decoding,
+    erasing,
     groups,
     lookups,
     machine,
@@ -24,6 +25,8 @@ from tests.bench import (
     records,
     recovering,
     removing,
+    restoring,
+    reviving,
     scanning,
     sinking,
     small_partitions,
@@ -72,6 +75,9 @@ ROWS: dict[int, Sequence[Callable[[Plan], Outcomes]]] = {
     35: [spreading.compaction, spreading.planning],
     36: [groups.commits],
     37: [small_partitions.reading, small_partitions.planning],
+    38: [reviving.against_copy],
+    39: [restoring.against_producer],
+    40: [erasing.against_compaction],
 }
 
 
@@ -169,8 +175,8 @@ def _parser() -> argparse.ArgumentParser:
         ("recovered", "MiB of the unclean segment (row 13)"),
         ("gibibytes", "size of the sparse log (row 9)"),
         ("lookups", "records looked up in it (row 9)"),
-        ("appended", "records in one run of appends (rows 10 and 11)"),
-        ("compacted", "records in the logs to compact (rows 15 to 17)"),
+        ("appended", "records in one run of appends (rows 10, 11 and 39)"),
+        ("compacted", "records in the logs to compact (rows 15 to 17 and 40)"),
         ("keys", "different keys in them"),
         ("mapped", "keys in the offset map (row 18)"),
         ("spread", "records to compact with Spark (row 35)"),
