@@ -269,6 +269,10 @@ from .operations.recover import Recover as Recover
 from .operations.recover import RecoveredPartition as RecoveredPartition
 from .operations.recover import recover as recover
 from .operations.recover import recovered as recovered
+from .operations.register import Register as Register
+from .operations.register import RegisteredPartition as RegisteredPartition
+from .operations.register import register as register
+from .operations.register_new import MetadataRecordRow as MetadataRecordRow
 from .operations.reindex import Reindex as Reindex
 from .operations.reindex import ReindexedPartition as ReindexedPartition
 from .operations.reindex import ReindexUnit as ReindexUnit

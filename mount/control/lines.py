@@ -94,6 +94,7 @@ _FORMATS: Final[Mapping[type[Request], LineFormat]] = {
             "settings": ("configs", dict),
             "topicId": ("topic_id", str),
             "unregistered": ("unregistered", bool),
+            "register": ("register", bool),
         },
     ),
     ConfigureTopic: LineFormat(

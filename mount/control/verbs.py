@@ -277,9 +277,10 @@ VERBS: Final[dict[str, ControlVerb]] = {
         ),
         ControlVerb(
             'create-topic {"topic": …, "partitions": …, "settings": {…}, "topicId": …,'
-            ' "unregistered": …}',
+            ' "unregistered": …, "register": …}',
             "creates a topic, by default with one partition and a new topic id;"
-            " unregistered true: also one that the KRaft cluster of the directories does not know",
+            " unregistered true: also one that the KRaft cluster of the directories does not know;"
+            " register true: makes it known to that cluster",
             _create_topic,
         ),
         ControlVerb("delete-topic TOPIC", "deletes a topic with all its records", _delete_topic),
