@@ -53,7 +53,10 @@ _ELSEWHERE: Final = (
             "kafkafs erase --json --key-prefix customer-7: /data orders > report.json",
             "erase several keys, and keep the SHA-256 of each segment before and after",
         ),
-        ("kafkafs erase --key-file leavers.txt /data orders", "erase all keys that a file lists"),
+        (
+            "kafkafs erase --key-file - /data orders < leavers.txt",
+            "erase all keys that a file lists",
+        ),
         (
             "kafkafs erase --key-encoding hex --key 00000007cafe /data orders",
             "erase a key that is not text",
