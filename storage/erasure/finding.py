@@ -4,6 +4,7 @@ a prefix, or the one at an offset."""
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from itertools import islice
 from typing import Final
 
 import numpy as np
@@ -21,6 +22,8 @@ _NONE: Final[Int64s] = np.empty(0, dtype=np.int64)
 # So much of a map is used that a key that is not in it is soon known not to be.
 _LOAD: Final = 0.5
 _LEAST_SLOTS: Final = 64
+# Fewer than 2 GiB of bytes, whose positions are int32, unless keys have half a megabyte.
+_KEYS_AT_ONCE: Final = 4096
 
 
 def finder(keys: Collection[bytes], prefix: bytes | None, offset: int | None) -> FindRows:
@@ -82,9 +85,11 @@ class _AmongKeys:
     def __init__(self, keys: Collection[bytes]) -> None:
         slots = max(int(len(keys) / _LOAD) + 1, _LEAST_SLOTS)
         self._map = OffsetMap(slots * SLOT_BYTES, load_factor=1.0)
-        sizes = np.fromiter(map(len, keys), dtype=np.int64, count=len(keys))
-        spans: Int32s = np.stack((np.cumsum(sizes) - sizes, sizes), axis=1).astype(np.int32)
-        self._map.put(b"".join(keys), spans, np.arange(len(keys), dtype=np.int64))
+        left = iter(keys)
+        while part := list(islice(left, _KEYS_AT_ONCE)):
+            sizes = np.fromiter(map(len, part), dtype=np.int64, count=len(part))
+            spans: Int32s = np.stack((np.cumsum(sizes) - sizes, sizes), axis=1).astype(np.int32)
+            self._map.put(b"".join(part), spans, np.arange(len(part), dtype=np.int64))
 
     def rows(self, columns: Columns) -> Int64s:
         entries = self._map.entries(columns)

@@ -133,19 +133,23 @@ def search(
         searcher = _Searcher(disk, find)
         workers = [searcher.offsets] * min(processors(), _MOST_SEARCHERS)
         results = parallel_map((file for file in disk.files), workers, on_demand=0)
-        for file, offsets in zip(disk.files, results, strict=True):
-            on_progress(done, total)
-            done += file.segment.size
-            if offsets is not None:
-                yield Match(file, life, offsets)
+        try:
+            for file, offsets in zip(disk.files, results, strict=True):
+                on_progress(done, total)
+                done += file.segment.size
+                if offsets is not None:
+                    yield Match(file, life, offsets)
+        finally:
+            searcher.is_over = True
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Searcher:
-    """Searches files of a partition. Thread-safe."""
+    """Searches files of a partition. Thread-safe. `is_over`: nobody waits for the results."""
 
     disk: PartitionOnDisk
     find: FindRows
+    is_over: bool = False
 
     def offsets(self, file: LogOnDisk) -> Int64s | None:
         """Returns the offsets of the records to erase in a file, ascending; none if a part of an
@@ -153,6 +157,8 @@ class _Searcher:
         found = [np.empty(0, dtype=np.int64)]
         is_whole = True
         for part in self.disk.scan(replace(file, is_unfinished=False)):
+            if self.is_over:
+                return None
             if not isinstance(part, Damage):
                 found.append(part.offsets[self.find(part)])
             elif file.is_unfinished:

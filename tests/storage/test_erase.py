@@ -127,7 +127,7 @@ def test_all_keys_with_a_prefix(tmp_path: Path, prefix: bytes) -> None:
     assert findings(tmp_path) == []
 
 
-@pytest.mark.parametrize("count", [2, 300])
+@pytest.mark.parametrize("count", [2, 300, 5000])
 def test_many_keys(tmp_path: Path, count: int) -> None:
     """Also keys of which there is no record, the empty one, and one that begins another."""
     make(tmp_path)
