@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import shutil
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -37,6 +38,7 @@ from tests.building import BatchFields, MessageFields, build_batch, build_messag
 from tests.erasing import KEY, TOPIC, make, open_manager, records_of, traces
 from tests.logs import write_topic
 from tests.reading import UNCOMMITTED, read
+from tests.waiting import wait_until
 from tests.writing import NOW, batch
 
 ALL = Selection.of(TOPIC)
@@ -145,6 +147,14 @@ def test_many_keys(tmp_path: Path, count: int) -> None:
     assert {b"person", None} < {each.key for each in expected}
     assert traces(tmp_path) == []
     assert findings(tmp_path) == []
+
+
+def test_a_check_reads_no_further_than_to_the_first_record(tmp_path: Path) -> None:
+    """Also the threads that search other files end."""
+    make(tmp_path)
+    engine = Engine([str(tmp_path)])
+    assert Erase(ALL, prefix=b"person").check(engine) == ()
+    wait_until(lambda: not [each for each in threading.enumerate() if "ahead" in each.name])
 
 
 def test_one_offset(tmp_path: Path) -> None:
