@@ -169,6 +169,26 @@ def test_one_offset(tmp_path: Path) -> None:
         assert findings(tmp_path) == []
 
 
+def test_an_offset_without_a_record(tmp_path: Path) -> None:
+    """That of a marker, one whose record was erased, and those past the log."""
+    make(tmp_path)
+    with open_manager(tmp_path) as manager:
+        end = manager.writer(TOPIC, 0).end_offset
+        before = {each.offset for each in records_of(tmp_path)}
+        markers = sorted(set(range(end)) - before)
+        assert markers
+        run(manager, Erase(ALL, keys=frozenset([KEY])))
+    gone = sorted(before - {each.offset for each in records_of(tmp_path)})
+    files = sums(tmp_path)
+    for offset in (markers[0], markers[-1], gone[0], gone[-1], end, 1 << 62):
+        with open_manager(tmp_path) as manager:
+            [failed] = erase(manager, Erase(Selection.of(f"{TOPIC}/0"), offset=offset))
+        assert isinstance(failed, PartitionFailed)
+        assert isinstance(failed.cause, RecordNotFound)
+        assert failed.error == f"no record at offset {offset} is on the disk"
+    assert sums(tmp_path) == files
+
+
 def test_a_dry_run_finds_the_same_and_changes_nothing(tmp_path: Path) -> None:
     make(tmp_path)
     before = snapshot(tmp_path)
