@@ -70,7 +70,7 @@ def snapshot(root: Path) -> dict[str, bytes]:
 
 def test_all_records_of_a_key_are_gone_and_all_others_are_as_they_were(tmp_path: Path) -> None:
     expected = make(tmp_path)
-    before = sums(tmp_path)
+    before, holding = sums(tmp_path), traces(tmp_path)
     with open_manager(tmp_path) as manager:
         writer = manager.writer(TOPIC, 0)
         states, end = writer.producer_states(), writer.end_offset
@@ -83,6 +83,7 @@ def test_all_records_of_a_key_are_gone_and_all_others_are_as_they_were(tmp_path:
     assert records_of(tmp_path) == expected
     after = sums(tmp_path)
     assert len(rows) > 5
+    assert sorted(Path(row.file).name for row in rows) == sorted(holding)
     assert rows[0].size == max(row.size for row in rows)
     for row in rows:
         assert (row.sha256, row.new_sha256) == (before[row.file], after[row.file])
