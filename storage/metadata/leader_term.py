@@ -27,7 +27,14 @@ from ..clock import Clock
 from ..config.kafka import Configs, TopicConfig, topic_config
 from ..errors import CorruptError, LogDirError, SegmentGone, StorageError
 from ..format.files.checkpoints import MetaProperties
-from ..format.files.names import METADATA_TOPIC, QUORUM_STATE_FILE
+from ..format.files.names import (
+    METADATA_TOPIC,
+    QUORUM_STATE_FILE,
+    FileKind,
+    FileState,
+    parse_segment_file,
+    segment_file,
+)
 from ..format.files.quorum_state import QuorumState, format_leader, parse_quorum_state
 from ..format.layout import MAX_INT32, ControlType
 from ..format.messages.control import quorum_record
@@ -39,8 +46,11 @@ from ..io.disk import DirFd
 from ..io.durable import WritableDirFd
 from ..log.append.writer import LogWriter
 from ..log.load.log_loader import LogLoader, RecoveryPlan
+from ..segment.extent import Extent
+from ..segment.salvage import next_batch
 from .bootstrap import NewRecord
-from .image import MetadataImage
+from .cluster_metadata import ClusterMetadata
+from .image import MetadataImage, Quorum, Voter
 
 # The largest batch that a controller and its observers read (KafkaRaftClient.MAX_BATCH_SIZE_BYTES).
 _MAX_BATCH_BYTES: Final = 8 << 20
@@ -132,32 +142,52 @@ class LeaderTerm:
 
 
 def plan_term(
-    directory: DirFd, meta: MetaProperties, image: MetadataImage, now_ms: int
-) -> LeaderTerm:
-    """Plans a term of the node that owns `directory`, that of a stopped node's metadata log;
-    `image`: what the log and its snapshots say. Only reads.
+    directory: DirFd, meta: MetaProperties, metadata: ClusterMetadata, now_ms: int
+) -> tuple[LeaderTerm, MetadataImage]:
+    """Plans a term of the node that owns `directory`, that of a stopped node's metadata log, of
+    which `metadata` is the reader. Returns it with the cluster at its beginning. Only reads.
 
     Raises LogDirError if the node is not the only voter, or if its log is damaged or ends in a
-    transaction."""
+    transaction; MetadataUnavailable. A batch at the log's end that is not whole is no damage: a
+    crash leaves it, and Kafka truncates it, too."""
     path = directory.path
+    state = _quorum_state(directory)
+    recovery = LogLoader(directory, 0, 0, False, _log_config(), now_ms).plan()
+    is_torn = bool(recovery.faults)
+    if is_torn and not _is_torn_at_end(directory, recovery):
+        raise LogDirError(path, f"the metadata log is damaged: {recovery.faults[0]}")
+    image = metadata.image_at(recovery.end_offset if is_torn else None)
     if image.problems:
         raise LogDirError(path, f"the metadata log is not whole: {image.problems[0]}")
-    state = _quorum_state(directory)
-    _refuse_other_voters(path, meta, image, state)
-    if image.has_open_transaction:
-        why = "the metadata log ends within a transaction, which a controller aborts when it starts"
-        raise LogDirError(path, f"{why}: start the node once")
-    recovery = LogLoader(directory, 0, 0, False, _log_config(), now_ms).plan()
-    if recovery.faults:
-        what = recovery.faults[0]
-        raise LogDirError(path, f"the metadata log is damaged: {what}")
     if recovery.end_offset != image.offset:
         why = f"the metadata log ends at offset {recovery.end_offset}"
         raise LogDirError(path, f"{why}, but its newest snapshot at {image.offset}")
-    epoch = max(state.leader_epoch, image.quorum.leader_epoch, recovery.latest_epoch) + 1
+    noted = Quorum(
+        state.leader_id, state.leader_epoch, {each: Voter(each) for each in state.voters}
+    )
+    quorum = image.quorum.completed(noted)
+    _refuse_other_voters(path, meta, quorum, state)
+    if image.has_open_transaction:
+        why = "the metadata log ends within a transaction, which a controller aborts when it starts"
+        raise LogDirError(path, f"{why}: start the node once")
+    epoch = max(state.leader_epoch, quorum.leader_epoch, recovery.latest_epoch) + 1
     if epoch > MAX_INT32:
         raise LogDirError(path, f"there is no leader epoch after {epoch - 1}")
-    return LeaderTerm(meta.node_id, epoch, recovery.end_offset, recovery)
+    return LeaderTerm(meta.node_id, epoch, recovery.end_offset, recovery), image
+
+
+def _is_torn_at_end(directory: DirFd, recovery: RecoveryPlan) -> bool:
+    """Returns whether recovery takes away nothing but the end of the last segment, in which there
+    is no whole batch."""
+    parsed = (parse_segment_file(entry.name) for entry in directory.list())
+    live = [each for each in parsed if each is not None and each.state is FileState.LIVE]
+    bases = [each.base_offset for each in live if each.kind is FileKind.LOG]
+    last = recovery.segments[-1]
+    if max(bases) != last.base_offset:
+        return False
+    file = directory.open(segment_file(last.base_offset, FileKind.LOG))
+    extent = Extent(file, last.base_offset, last.size, file.size(), _MAX_BATCH_BYTES)
+    return next_batch(extent, last.size, recovery.end_offset - 1) == extent.end
 
 
 def _close(writer: LogWriter) -> None:
@@ -183,11 +213,11 @@ def _quorum_state(directory: DirFd) -> QuorumState:
 
 
 def _refuse_other_voters(
-    path: str, meta: MetaProperties, image: MetadataImage, state: QuorumState
+    path: str, meta: MetaProperties, quorum: Quorum, state: QuorumState
 ) -> None:
     """Raises LogDirError unless the log and `quorum-state` agree that the node is the only voter,
     and that none other has led it last."""
-    node, quorum = meta.node_id, image.quorum
+    node = meta.node_id
     if set(quorum.voters) != {node} or state.voters not in ((), (node,)):
         voters = ", ".join(map(str, sorted({*quorum.voters, *state.voters}))) or "unknown"
         why = f"the voters of the metadata quorum are {voters}"

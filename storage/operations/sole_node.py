@@ -114,8 +114,7 @@ def find_sole_node(engine: Engine) -> SoleNode:
         why = f"there is no {METADATA_TOPIC}-0 here, which a controller has in metadata.log.dir"
         raise LogDirError(dirs[0].path, f"{why}; give all directories of the node") from None
     _refuse_other_nodes(dirs, place.log_dir)
-    image = engine.cluster_metadata().image_at()
-    term = planned_term(engine, engine.clock.now_ms())
+    term, image = planned_term(engine, engine.clock.now_ms())
     release = release_for(image.features, None, place.path)
     level = image.features.get(METADATA_VERSION, 0)
     if level < _OLDEST_VERSION:

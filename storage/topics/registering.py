@@ -15,6 +15,7 @@ from ..log_dirs.log_opening import LogOpening
 from ..log_dirs.writable_log_dir import WritableLogDir
 from ..log_dirs.writable_log_dirs import WritableLogDirs, refuse_offline
 from ..metadata.bootstrap import NewRecord
+from ..metadata.image import MetadataImage
 from ..metadata.leader_term import LeaderTerm, plan_term
 from .topic_configs import StoredTopicConfigs
 from .topics import Topics
@@ -49,7 +50,7 @@ class Registering:
             log_dir = self._log_dir(self._engine.log_dirs.metadata_partition())
             with log_dir.guarded():
                 directory = log_dir.directory.child(partition_dir(METADATA_TOPIC, 0))
-                term = planned_term(self._engine, self._clock.now_ms())
+                term, _ = planned_term(self._engine, self._clock.now_ms())
                 term.append(directory, groups, self._clock)
 
     def restore_stray(self, stray: PartitionDir) -> None:
@@ -82,9 +83,9 @@ class Registering:
         return log_dir
 
 
-def planned_term(engine: Engine, now_ms: int) -> LeaderTerm:
-    """Plans the next term of the node to which the directories belong. Only reads. Raises what
-    `plan_term` raises; NoClusterMetadata or MetadataUnavailable."""
-    image = engine.cluster_metadata().image_at()
+def planned_term(engine: Engine, now_ms: int) -> tuple[LeaderTerm, MetadataImage]:
+    """Plans the next term of the node to which the directories belong; returns it with the cluster
+    at its beginning. Only reads. Raises what `plan_term` raises; NoClusterMetadata."""
     found = engine.log_dirs.metadata_partition()
-    return plan_term(found.directory, found.log_dir.meta, image, now_ms)
+    metadata = engine.cluster_metadata()
+    return plan_term(found.directory, found.log_dir.meta, metadata, now_ms)

@@ -17,7 +17,7 @@ from kafkafs.cli.main import cli
 from tests.answers import ExpectedRecord
 from tests.broker.driver import Driver, Message
 from tests.broker.jvm import OLDER, VERSION, installation, tools
-from tests.broker.kafka import Broker
+from tests.broker.kafka import CLUSTER_ID, Broker, free_ports
 from tests.waiting import wait_until
 
 #: What a broker says about topics and logs that it does not take as they are.
@@ -179,3 +179,103 @@ def test_topics_that_a_stopped_node_gets(
     told = single.broker.output.read_bytes()[said:].decode()
     assert [line for line in told.splitlines() if SUSPICIOUS.search(line)] == []
     assert not list(data.glob("*-stray"))
+
+
+class QuorumNode(Broker):
+    """A node whose ports stay, of a cluster in which node 1 is the only controller. `is_dynamic`:
+    the voters are in the metadata log (kraft.version 1)."""
+
+    def __init__(
+        self,
+        directory: Path,
+        node_id: int,
+        controller: int,
+        version: str = VERSION,
+        *,
+        is_dynamic: bool = False,
+    ) -> None:
+        (port,) = free_ports(1)
+        listeners = [f"PLAINTEXT://127.0.0.1:{port}"]
+        if node_id == 1:
+            listeners.append(f"CONTROLLER://127.0.0.1:{controller}")
+        voters = "bootstrap.servers" if is_dynamic else "voters"
+        at = f"127.0.0.1:{controller}"
+        properties = {
+            "process.roles": "broker,controller" if node_id == 1 else "broker",
+            "node.id": str(node_id),
+            "controller.quorum.voters": "",
+            f"controller.quorum.{voters}": at if is_dynamic else f"1@{at}",
+            "listeners": ",".join(listeners),
+            "advertised.listeners": listeners[0],
+        }
+        super().__init__(directory, properties, version=version)
+        self._port, self._is_dynamic = port, is_dynamic
+
+    def _prepare(self, home: Path) -> None:
+        port = self._port
+        super()._prepare(home)
+        self._port = port
+
+    def _format(self, home: Path) -> None:
+        if not self._is_dynamic:
+            super()._format(home)
+            return
+        arguments = ["format", "--standalone", "-t", CLUSTER_ID, "-c", str(self._config)]
+        assert tools(home).run("kafka.tools.StorageTool", arguments).returncode == 0
+
+
+def metadata_log(data: Path) -> bytes:
+    return (data / "__cluster_metadata-0" / "00000000000000000000.log").read_bytes()
+
+
+@pytest.mark.parametrize("version", [VERSION, OLDER])
+def test_voters_in_the_log(tmp_path: Path, version: str) -> None:
+    (controller,) = free_ports(1)
+    broker = QuorumNode(tmp_path / "node", 1, controller, version, is_dynamic=True)
+    single = Node(broker, tmp_path / "driver.log")
+    (data,) = broker.log_dirs
+    try:
+        broker.start()
+        broker.stop()
+        assert json.loads((data / "__cluster_metadata-0/quorum-state").read_text())["data_version"]
+        kafkafs("topic", "create", "--register", data, "made")
+        for run in range(2):
+            driver = single.start()
+            wait_until(lambda: single.described("made")[2] == [("1", "1", "1")])
+            assert driver.produce("made", messages("new", 3)) == [3 * run + n for n in range(3)]
+            single.stop()
+    finally:
+        single.close()
+
+
+def test_a_broker_that_had_more_of_the_metadata_log(tmp_path: Path) -> None:
+    """A power cut took the last records from the controller, which another broker had fetched."""
+    (controller,) = free_ports(1)
+    brokers = [QuorumNode(tmp_path / f"node-{n}", n, controller) for n in (1, 2)]
+    single = Node(brokers[0], tmp_path / "driver.log")
+    other = Node(brokers[1], tmp_path / "other.log")
+    data, its = brokers[0].log_dir, brokers[1].log_dir
+    try:
+        driver = single.start()
+        brokers[1].start()
+        driver.create_topic("old")
+        kept = len(metadata_log(data))
+        driver.create_topic("cut")
+        wait_until(lambda: b"\x04cut" in metadata_log(its))
+        single.stop(kills=True)
+        # While it runs, it does not take back what it has applied.
+        other.stop(kills=True)
+        log = data / "__cluster_metadata-0" / "00000000000000000000.log"
+        log.write_bytes(metadata_log(data)[:kept])
+        kafkafs("topic", "create", "--register", data, "made")
+        single.start()
+        brokers[1].start()
+        wait_until(lambda: single.described("made")[2] == [("1", "1", "1")])
+        wait_until(lambda: set(other.ask("TopicCommand", "--list").split()) == {"old", "made"})
+        assert other.described("made") == single.described("made")
+        whole = len(metadata_log(data))
+        assert whole > kept
+        wait_until(lambda: metadata_log(its)[:whole] == metadata_log(data)[:whole])
+    finally:
+        single.close()
+        other.close()
