@@ -405,7 +405,8 @@ class Unregistered(Refused):
     def __init__(self, topic: str, directory: str, *, has_metadata: bool) -> None:
         partitions = f"the new partitions of {printable(topic)}"
         if has_metadata:
-            known, or_else = f"whose metadata has no replicas of {partitions} on this node", ""
+            known = f"whose metadata has no replicas of {partitions} on this node"
+            or_else = "if it is the only voter, use `kafkafs topic create --register`, else "
         else:
             known = f"and its metadata, which would list {partitions}, is not here"
             or_else = "give all of the broker's log.dirs, "
