@@ -35,6 +35,7 @@ from ..errors import (
 )
 from ..format.files.names import FileKind, FileState, TopicPartition, segment_file
 from ..format.records.batch import Int64s
+from ..io.disk import DirFd
 from ..io.durable import SyncFailed, WritableDirFd
 from ..log.append.writer import LogWriter
 from ..log.delete.leftovers import LeftoverKind, find_leftovers, set_aside_unfinished
@@ -44,7 +45,7 @@ from ..log_manager import LogManager
 from ..segment.segment import Segment
 from ..segment.stored import FILES
 from ..wording import printable
-from .erase_search import Match, search
+from .erase_search import Match, log_dir_paths, search
 from .history import set_aside
 from .request import (
     SILENT,
@@ -376,10 +377,15 @@ class _Erasing:
         return basename(segment.path)
 
     def _remove_directory(self, path: str) -> None:
-        """Removes the directory of a deleted partition."""
-        log_dir, name = dirname(path), basename(path)
-        found = FoundLeftover(log_dir, name, "", LeftoverKind.DELETED_PARTITION, 0, *self._key)
-        self._engine.purge([found])
+        """Removes the directory of a deleted partition. Raises NotErased if it is still there."""
+        above, name = split(abspath(path))
+        for log_dir in self._engine.log_dirs.dirs:
+            if abspath(log_dir.path) == above:
+                kind = LeftoverKind.DELETED_PARTITION
+                self._engine.purge([FoundLeftover(log_dir.path, name, "", kind, 0, *self._key)])
+        with suppress(SegmentGone):
+            DirFd(path).stat()
+            raise NotErased(path, "it could not be removed")
 
     def _remove_unfinished(self, writer: LogWriter) -> None:
         """Removes unfinished output of the cleaner, which may hold the beginning of a batch."""
@@ -390,7 +396,7 @@ class _Erasing:
     def _remove_compaction(self) -> None:
         """Removes what unfinished compactions by many processes have made. None is running, because
         it would hold the log directories."""
-        for log_dir in self._engine.log_dirs.dirs:
-            above, name = split(compaction_path(abspath(log_dir.path)))
+        for path in log_dir_paths(self._engine):
+            above, name = split(compaction_path(path))
             with suppress(SegmentGone, FileNotFoundError):
                 WritableDirFd(above).remove_directory(name)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from os.path import abspath, basename, dirname
+from os.path import abspath, basename, dirname, realpath
 from typing import Final
 
 import numpy as np
@@ -182,12 +182,18 @@ def _staged(engine: Engine, key: TopicPartition) -> Iterator[DirFd]:
     """Yields the directories beside the log directories in which kafkafs has staged files that may
     be of the partition: what Spark jobs write, and what an unfinished compaction has made."""
     name = partition_dir(*key)
-    for log_dir in engine.log_dirs.dirs:
-        path = abspath(log_dir.path)
+    for path in log_dir_paths(engine):
         for directory in _below(DirFd(staging_path(path)), _STAGED_DEPTH):
             if basename(directory.path) == name:
                 yield directory
         yield from _below(DirFd(compaction_path(path)), _STAGED_DEPTH)
+
+
+def log_dir_paths(engine: Engine) -> list[str]:
+    """Returns the absolute paths of the log directories, beside which something may be staged; of a
+    link both its own and that of the directory."""
+    paths = [each.path for each in engine.log_dirs.dirs]
+    return list(dict.fromkeys(made(path) for path in paths for made in (abspath, realpath)))
 
 
 def _below(directory: DirFd, depth: int) -> Iterator[DirFd]:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from kafkafs.api.reading import Partition
+from kafkafs.storage.clock import SetClock
 from kafkafs.storage.erasure.rewriting import RewrittenSegment, rewrite_segment
 from kafkafs.storage.errors import (
     CleaningAborted,
@@ -42,6 +43,13 @@ from tests.waiting import wait_until
 from tests.writing import NOW, batch
 
 ALL = Selection.of(TOPIC)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    made = tmp_path / "data"
+    made.mkdir()
+    return made
 
 
 def run(manager: LogManager, request: Erase) -> list[ErasedFile]:
@@ -361,6 +369,22 @@ def test_what_is_left_of_a_deleted_topic_is_removed(tmp_path: Path) -> None:
     assert traces(tmp_path) == []
 
 
+@pytest.mark.parametrize("spelling", ["{}/", "{}/.", "{}/../{.name}", "link"])
+def test_however_the_directory_is_spelled(
+    root: Path, spelling: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make(root)
+    shutil.copytree(partition(root), root / f"{TOPIC}-0.{'a' * 32}-delete")
+    staged(root, "kafkafs-compact/whole/attempt-1")
+    monkeypatch.chdir(root.parent)
+    Path("link").symlink_to("data")
+    with LogManager(spelling.format("data", root), clock=SetClock(NOW)) as manager:
+        rows = run(manager, Erase(ALL, keys=frozenset([KEY])))
+    assert {row.is_removed for row in rows} == {True, False}
+    assert traces(root) == []
+    assert not list(root.parent.glob("*compact"))
+
+
 def test_partitions_that_the_topic_no_longer_has_are_removed(tmp_path: Path) -> None:
     """It was deleted and created again with fewer partitions."""
     make(tmp_path)
@@ -434,13 +458,6 @@ def staged(root: Path, directory: str) -> Path:
     name = f"{0:020}.log"
     shutil.copy(partition(root) / name, made / f"{name}.cleaned")
     return made / f"{name}.cleaned"
-
-
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    made = tmp_path / "data"
-    made.mkdir()
-    return made
 
 
 def test_what_a_spark_job_has_staged_is_reported_and_stays(root: Path) -> None:
