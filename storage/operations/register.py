@@ -202,6 +202,8 @@ class _Survey:
         if not new:
             self._note_elsewhere(name, dirs)
             return None
+        for found in new.values():
+            self._node.directory_id(found.log_dir)
         topic_id = _one_id(dirs, known.topic_id if known is not None else "")
         removed = self._removed.get(topic_id)
         if known is None:
@@ -289,7 +291,6 @@ class _Registration:
         for number, found in topic.partitions.items():
             # One that is missing gets the directory of the others.
             log_dirs[number] = (found or next(filter(None, topic.partitions.values()))).log_dir
-            node.directory_id(log_dirs[number])
         for number, found in topic.partitions.items():
             row = self._row(topic, number, found)
             epochs[number] = row.leader_epoch

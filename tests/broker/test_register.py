@@ -8,6 +8,7 @@ import re
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -73,6 +74,11 @@ class Node:
         configs = dict(pair.split("=") for pair in head[2].split(",") if pair)
         shape = r"Partition: \d+\s+Leader: (\S+)\s+Replicas: (\S+)\s+Isr: (\S+)"
         return head[1], configs, re.findall(shape, told)
+
+    def is_led(self, topic: str, partitions: int) -> bool:
+        """Returns whether all partitions have a leader."""
+        found = self.described(topic)[2]
+        return len(found) == partitions and all(leader != "none" for leader, _, _ in found)
 
 
 @pytest.fixture
@@ -158,8 +164,7 @@ def test_topics_that_a_stopped_node_gets(
     for run in range(3):
         driver = single.start()
         for topic, topic_id in (("made", made_id), ("lost", rows[0]["topicId"])):
-            wait_until(lambda topic=topic: len(single.described(topic)[2]) == 2)
-            wait_until(lambda topic=topic: "none" not in str(single.described(topic)[2]))
+            wait_until(partial(single.is_led, topic, 2))
             found_id, found_configs, partitions = single.described(topic)
             assert found_id == topic_id
             assert found_configs.items() >= CONFIGS.items()  # those of the broker are listed, too
