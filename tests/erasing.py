@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,12 +13,16 @@ from kafkafs.storage.format.records.codecs import Scratch, decompress
 from kafkafs.storage.format.records.record_columns import SimpleRecord
 from kafkafs.storage.log.append.writer import LogWriter
 from kafkafs.storage.log_dirs.engine import Engine
+from kafkafs.storage.log_dirs.selection import Selection
 from kafkafs.storage.log_manager import LogManager
+from kafkafs.storage.operations.erase import Erase, ErasedFile, erase
+from kafkafs.storage.operations.verifier import Verifier
 from tests.building import BatchFields, build_batch
 from tests.reading import UNCOMMITTED, Plain, read
 from tests.writing import NOW
 
 TOPIC = "people"
+ALL = Selection.of(TOPIC)
 KEY = b"person-7"
 #: In every key and value of the person.
 TRACE = b"person-7"
@@ -99,3 +104,35 @@ def _legible(file: Path) -> bytes:
             start, end = batch.position + RECORD_BATCH_OVERHEAD, batch.position + batch.size
             decompress(batch.codec, memoryview(data), start, end, 2, scratch)
     return data + bytes(scratch.data[: scratch.used])
+
+
+def run(manager: LogManager, request: Erase) -> list[ErasedFile]:
+    rows = []
+    for row in erase(manager, request):
+        assert isinstance(row, ErasedFile), row
+        assert ErasedFile.of_json(row.as_json()) == row
+        rows.append(row)
+    return rows
+
+
+def findings(root: Path) -> list[str]:
+    verifier = Verifier(Engine([str(root)]))
+    return [str(each) for key in verifier.partitions() for each in verifier.partition(key)]
+
+
+def sums(root: Path) -> dict[str, str]:
+    files = sorted((root / f"{TOPIC}-0").glob("*.log"))
+    return {str(file): hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
+
+
+def snapshot(root: Path) -> dict[str, bytes]:
+    found = [file for file in root.rglob("*") if file.is_file()]
+    return {str(file.relative_to(root)): file.read_bytes() for file in found}
+
+
+def facts(row: ErasedFile) -> tuple[str, int, bool, int, str]:
+    return row.file, row.records, row.is_removed, row.size, row.sha256
+
+
+def partition(root: Path) -> Path:
+    return root / f"{TOPIC}-0"

@@ -20,8 +20,7 @@ from kafkafs.storage.log_manager import LogManager
 from kafkafs.storage.operations.erase import Erase, ErasedFile, erase
 from tests.building import BatchFields, build_batch
 from tests.cli.results import Kafkafs
-from tests.erasing import KEY, TOPIC, make, records_of, traces
-from tests.storage.test_erase import snapshot, sums
+from tests.erasing import KEY, TOPIC, make, records_of, snapshot, sums, traces
 from tests.writing import NOW
 
 ELSEWHERE = "kafkafs: copies may exist elsewhere: on replicas, in tiered storage, in backups and"
