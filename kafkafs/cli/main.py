@@ -59,7 +59,7 @@ _FORMER: Final = {"retain": "expire"}
 WRITING: Final = frozenset(
     (
         *("mount", "topic", "append", "expire", "compact", "erase", "purge", "undelete"),
-        *("recover", "transactions", "spark"),
+        *("recover", "revive", "transactions", "spark"),
     )
 )
 #: The verbs that open no log directory.

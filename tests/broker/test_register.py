@@ -284,3 +284,28 @@ def test_a_broker_that_had_more_of_the_metadata_log(tmp_path: Path) -> None:
     finally:
         single.close()
         other.close()
+
+
+def test_a_cluster_that_was_never_upgraded(tmp_path: Path) -> None:
+    """In metadata.version 3.6, partitions do not name their log directories."""
+    broker = OldCluster(tmp_path / "node", PROPERTIES, version=OLDER)
+    single = Node(broker, tmp_path / "driver.log")
+    try:
+        single.broker.start()
+        single.stop()
+        kafkafs("topic", "create", "--register", broker.log_dir, "made")
+        for run in range(2):
+            driver = single.start()
+            wait_until(partial(single.is_led, "made", 1))
+            assert driver.produce("made", messages("new", 1)) == [run]
+            single.stop()
+    finally:
+        single.close()
+
+
+class OldCluster(Broker):
+    """A node of a cluster whose metadata.version is that of Kafka 3.6."""
+
+    def _format(self, home: Path) -> None:
+        arguments = ["format", "-r", "3.6", "-t", CLUSTER_ID, "-c", str(self._config)]
+        assert tools(home).run("kafka.tools.StorageTool", arguments).returncode == 0
