@@ -13,6 +13,7 @@ from ...errors import CorruptError
 from .fields import Fields
 from .message import Message, Schema, parse_schemas
 from .schemas import group_coordinator, share_coordinator
+from .writing import encode_message
 
 _TYPE_BYTES: Final = 2
 
@@ -27,8 +28,8 @@ class CoordinatorRecord:
 
 
 class CoordinatorRecords:
-    """Reads the records that a coordinator's schemas describe. `keys`, `values`: the schemas by
-    type number; `by_name`: all schemas."""
+    """Reads and encodes the records that a coordinator's schemas describe. `keys`, `values`: the
+    schemas by type number; `by_name`: all schemas."""
 
     def __init__(self, schemas: Sequence[Schema]) -> None:
         self.by_name = {each.name: each for each in schemas}
@@ -62,6 +63,18 @@ class CoordinatorRecords:
         CorruptError if it is malformed."""
         version = Fields(value).int16()
         return version, self.values[number].read(memoryview(value)[_TYPE_BYTES:], version)
+
+    def encode_key(self, number: int, key: Message) -> bytes:
+        """Encodes the key of a record. Raises ValueError as `encode_message` does."""
+        return _int16(number) + encode_message(self.keys[number], key, 0)
+
+    def encode_value(self, number: int, value: Message, version: int) -> bytes:
+        """Encodes the value of a record. Raises ValueError as `encode_message` does."""
+        return _int16(version) + encode_message(self.values[number], value, version)
+
+
+def _int16(number: int) -> bytes:
+    return number.to_bytes(_TYPE_BYTES, "big", signed=True)
 
 
 @lru_cache(maxsize=1)

@@ -35,6 +35,7 @@ from .partitions import LoadedPartition, PartitionMaker, selected_copies
 from .records import bootstrap_records
 from .request import Revive, RevivedNode, RevivedPartition, ReviveNote, ReviveRow
 from .server_properties import server_properties
+from .share_groups import take_back_share_groups
 from .sources import SourceCluster, SourceTopic, survey
 from .target import NewNodeDir
 from .transactions import TransactionOutcomes
@@ -180,6 +181,7 @@ class _Work:
             self._transactions.end(manager)
             if engine.at_ms is not None:
                 self._notes += take_back_offsets(manager)
+                self._notes += take_back_share_groups(manager)
             for found in self._found:
                 if found.loaded is not None:
                     found.end_offset = manager.writer(*found.key).end_offset
