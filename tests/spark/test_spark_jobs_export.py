@@ -17,10 +17,11 @@ from pyspark.sql import SparkSession
 import kafkafs
 from kafkafs.spark import jobs
 from kafkafs.spark.jobs import Report
-from kafkafs.spark.jobs.export_files import SCHEMA, read_file
-from kafkafs.spark.jobs.notes import OtherJob
+from kafkafs.storage.errors import OtherJob
 from kafkafs.storage.format.layout import TimestampType
 from kafkafs.storage.format.records.record_columns import SimpleRecord
+from kafkafs.storage.operations.transfer.record_files import SCHEMA
+from kafkafs.storage.operations.transfer.record_reading import read_file
 from tests import answers
 from tests.building import BatchFields, build_batch
 from tests.logs import write_log_dir, write_partition

@@ -13,14 +13,20 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kafkafs.spark import jobs
-from kafkafs.spark.jobs.export_files import FORMATS
-from kafkafs.spark.jobs.notes import OtherJob
 from kafkafs.spark.read.planning import INTERNAL_TOPICS
-from kafkafs.storage.errors import CorruptError, InvalidRecord, LogDirError, Refused, TopicExists
+from kafkafs.storage.errors import (
+    CorruptError,
+    InvalidRecord,
+    LogDirError,
+    OtherJob,
+    Refused,
+    TopicExists,
+)
 from kafkafs.storage.format.records.record_columns import SimpleRecord
 from kafkafs.storage.log.read.transactions import Isolation
 from kafkafs.storage.log_dirs.engine import Engine
 from kafkafs.storage.log_manager import LogManager
+from kafkafs.storage.operations.transfer.request import FORMATS
 from tests import answers
 from tests.building import BatchFields, build_batch
 from tests.logs import write_log_dir, write_partition
