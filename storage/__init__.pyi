@@ -336,6 +336,8 @@ from .operations.transfer.export import export as export
 from .operations.transfer.import_ import Import as Import
 from .operations.transfer.import_ import ImportRun as ImportRun
 from .operations.transfer.import_ import import_logs as import_logs
+from .operations.transfer.parquet_import import ImportParquet as ImportParquet
+from .operations.transfer.parquet_import import import_parquet as import_parquet
 from .operations.transfer.request import Export as Export
 from .operations.transfer.request import Format as Format
 from .operations.transfer.request import NotExported as NotExported

@@ -146,8 +146,11 @@ def test_once_and_into_what_is_there(tmp_path: Path) -> None:
     jobs.import_(NO_SESSION, str(other), str(output))
     (tmp_path / "moved").mkdir()
     output.rename(tmp_path / "moved" / "out")
+    moved = jobs.import_(NO_SESSION, str(other), str(tmp_path / "moved" / "out"))
+    assert moved.skipped == moved.units
+    jobs.export(NO_SESSION, str(source), str(tmp_path / "second"))
     with pytest.raises(Refused, match="t-0 has offsets up to 9; the import begins at 0"):
-        jobs.import_(NO_SESSION, str(other), str(tmp_path / "moved" / "out"))
+        jobs.import_(NO_SESSION, str(other), str(tmp_path / "second"))
 
 
 @pytest.mark.usefixtures("in_process")

@@ -66,7 +66,7 @@ def command(
     The import of an export, and of each other file, is atomic. If it is interrupted, the same
     command resumes it; a file that was imported is not imported again.
     """
-    from kafkafs.storage import Import, import_logs, is_export
+    from kafkafs.storage import Import, ImportParquet, import_logs, import_parquet, is_export
 
     from ..support.driver import perform
 
@@ -83,5 +83,11 @@ def command(
             creates=True,
             unregistered=unregistered,
         )
+    else:
+        try:
+            files = ImportParquet.of(path, selection)
+        except ValueError as error:
+            raise click.UsageError(str(error)) from None
+        code = perform(log_dirs, configs, files, import_parquet, rows.put)
     rows.finish()
     return code or rows.code

@@ -100,7 +100,13 @@ def _header_texts(array: pa.Array) -> pa.Array:
 def _header_text(headers: list[dict[str, Any]]) -> str | None:
     if not headers:
         return None
-    found = [{"key": each["key"], "value": bytes_as_json(each["value"])} for each in headers]
+    found = [
+        {
+            "key": each["key"],
+            "value": None if each["value"] is None else bytes_as_json(each["value"]),
+        }
+        for each in headers
+    ]
     return json.dumps(found, ensure_ascii=False, separators=(",", ":"))
 
 

@@ -390,7 +390,10 @@ def _begin_at(writer: LogWriter, start: int) -> None:
 
 def _part(result: Mapping[str, Any]) -> StagedPart | None:
     noted = result["part"]
-    if noted is None:
-        return None
+    return None if noted is None else staged_part(noted)
+
+
+def staged_part(noted: Mapping[str, Any]) -> StagedPart:
+    """Returns the part of a note."""
     segments = tuple(SealedSegment(**segment) for segment in noted["segments"])
     return StagedPart(**{**noted, "segments": segments})
