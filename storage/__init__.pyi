@@ -50,7 +50,6 @@ from .config.kafka import TopicConfig as TopicConfig
 from .config.kafka import broker_config as broker_config
 from .config.kafka import check_topic_configs as check_topic_configs
 from .config.kafka import config_texts as config_texts
-from .config.kafka import lag_conflict as lag_conflict
 from .config.kafka import reader_config as reader_config
 from .config.kafka import topic_config as topic_config
 from .errors import BadLine as BadLine
@@ -70,7 +69,6 @@ from .errors import NoClusterMetadata as NoClusterMetadata
 from .errors import NotClosed as NotClosed
 from .errors import NotCompacted as NotCompacted
 from .errors import OffsetNotFound as OffsetNotFound
-from .errors import OtherJob as OtherJob
 from .errors import PartitionNotOpened as PartitionNotOpened
 from .errors import RecordListTooLarge as RecordListTooLarge
 from .errors import Refused as Refused
@@ -104,7 +102,6 @@ from .format.layout import MAX_INT32 as MAX_INT32
 from .format.layout import MAX_OFFSET as MAX_OFFSET
 from .format.layout import NO_TIMESTAMP as NO_TIMESTAMP
 from .format.layout import Codec as Codec
-from .format.layout import TimestampType as TimestampType
 from .format.messages.internal_topics import DECODERS as DECODERS
 from .format.messages.internal_topics import TextDecoder as TextDecoder
 from .format.primitives import is_uuid_text as is_uuid_text
@@ -145,7 +142,6 @@ from .ingest.commit_file import STAGING_SUFFIX as STAGING_SUFFIX
 from .ingest.commit_file import IngestWrite as IngestWrite
 from .ingest.commit_file import StagedPart as StagedPart
 from .ingest.commit_file import read_commit_records as read_commit_records
-from .ingest.segment_series import SealedSegment as SealedSegment
 from .ingest.staging import StagedWriter as StagedWriter
 from .ingest.staging import StagingPlace as StagingPlace
 from .ingest.staging import finish_all as finish_all
@@ -249,7 +245,6 @@ from .operations.groups import missing_coordinators as missing_coordinators
 from .operations.history import History as History
 from .operations.history import KeyVersion as KeyVersion
 from .operations.history import history as history
-from .operations.import_batches import batches_of as batches_of
 from .operations.merge import Merge as Merge
 from .operations.merge import MergedPartition as MergedPartition
 from .operations.merge import MergeUnit as MergeUnit
@@ -317,8 +312,6 @@ from .operations.salvage import segments_to_salvage as segments_to_salvage
 from .operations.small_ranges import SmallRanges as SmallRanges
 from .operations.survey import ReferencedViews as ReferencedViews
 from .operations.survey import Survey as Survey
-from .operations.survey import ViewReference as ViewReference
-from .operations.survey import reference_to as reference_to
 from .operations.topics import ConfigureTopic as ConfigureTopic
 from .operations.topics import CreatedTopic as CreatedTopic
 from .operations.topics import CreateTopic as CreateTopic
@@ -331,6 +324,7 @@ from .operations.transactions import PartitionTransaction as PartitionTransactio
 from .operations.transactions import Transactions as Transactions
 from .operations.transactions import list_transactions as list_transactions
 from .operations.transfer.description import is_export as is_export
+from .operations.transfer.description import noted_isolation as noted_isolation
 from .operations.transfer.export import begun_export as begun_export
 from .operations.transfer.export import export as export
 from .operations.transfer.import_ import Import as Import
@@ -376,7 +370,6 @@ from .segment.segment import Segment as Segment
 from .segment.stored import FILES as FILES
 from .topics.topics import refuse_in_engine as refuse_in_engine
 from .topics.topics import refuse_new_topic as refuse_new_topic
-from .topics.topics import refuse_unregistered as refuse_unregistered
 from .transactions.producer import TransactionalProducer as TransactionalProducer
 from .transactions.producer import abort_transaction as abort_transaction
 from .wording import did_you_mean as did_you_mean

@@ -21,7 +21,7 @@ Advance = Callable[[int], None]
 _LOOK_SECONDS: Final = 0.1
 
 
-class _Ended(BaseException):
+class UnitEnded(BaseException):
     """Ends a unit of work because another one failed."""
 
 
@@ -78,7 +78,7 @@ class _Progress:
 
     def advance(self, size: int) -> None:
         if self.is_over:
-            raise _Ended
+            raise UnitEnded
         with self._lock:
             self.done += size
         self._look(self.done)

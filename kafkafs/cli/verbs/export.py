@@ -3,26 +3,124 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from ..support import failures
+from ..support import output as out
 from ..support.params import (
+    ISOLATION_LEVELS,
+    Function,
     LocalPath,
     as_of_option,
     configs_option,
+    from_until_options,
     json_option,
     log_dirs_argument,
     selection_argument,
 )
-from ..support.transfers import TransferRows, export_options
 from ..support.verb import Verb
 from ..support.words import Config
 
 if TYPE_CHECKING:
-    from kafkafs.storage import Format, Period, Selection
+    from kafkafs.storage import Format, NotExported, Period, Selection, TransferSummary
 
 _COLUMNS: Final = ("topic", "partition", "startOffset", "endOffset", "records", "files", "bytes")
+_FORMATS: Final = ("parquet", "arrow", "jsonl", "csv")
+_PERIODS: Final = ("date", "hour")
+
+
+def export_options(default: str) -> Callable[[Function], Function]:
+    """Adds `file_format`, `by`, `since_ms`, `until_ms`, `isolation` and `permissive`. `default`:
+    the isolation level of a new export; `isolation` is None if the option is not given."""
+
+    def add_all(function: Function) -> Function:
+        for add in _export_options(default):
+            function = add(function)
+        return function
+
+    return add_all
+
+
+def _export_options(default: str) -> Sequence[Callable[[Function], Function]]:
+    return (
+        click.option(
+            "--permissive", is_flag=True, help="Skip only damaged records, and report them."
+        ),
+        click.option(
+            "--isolation",
+            type=click.Choice(ISOLATION_LEVELS),
+            help="Whether to omit or export records of open and aborted transactions, which an"
+            " import restores as committed.  [default: as the export in DIR was begun, else"
+            f" {default}]",
+        ),
+        from_until_options,
+        click.option(
+            "--by",
+            type=click.Choice(_PERIODS),
+            default=_PERIODS[0],
+            show_default=True,
+            help="The part of the timestamp (UTC) that has a directory of its own.",
+        ),
+        click.option(
+            "--format",
+            "file_format",
+            type=click.Choice(_FORMATS),
+            default=_FORMATS[0],
+            show_default=True,
+            help="Format of the files.",
+        ),
+    )
+
+
+class TransferRows:
+    """Shows the rows of a transfer: those of partitions as a table, or all as JSON lines. What is
+    missing is reported on stderr, or as JSON, and makes `code` 1."""
+
+    def __init__(self, verb: str, columns: Sequence[str], *, as_json: bool) -> None:
+        self.code = 0
+        self._verb = verb
+        self._columns = columns
+        self._as_json = as_json
+        self._partitions: list[dict[str, Any]] = []
+        self._summary: TransferSummary | None = None
+
+    def put(self, row: Any) -> None:
+        from kafkafs.storage import NotExported, TransferSummary
+
+        if isinstance(row, TransferSummary):
+            self._summary = row
+        elif isinstance(row, NotExported):
+            self.code = 1
+            self._put_missing(row)
+        elif self._as_json:
+            out.json_rows([row])
+        else:
+            self._partitions.append(row.as_json())
+
+    def _put_missing(self, row: NotExported) -> None:
+        if self._as_json:
+            out.json_rows([row])
+            return
+        place = row.file or f"{row.topic}-{row.partition}"
+        position = f": position {row.position}" if row.position >= 0 else ""
+        failures.warn(f"{place}{position}: {row.what}")
+
+    def finish(self) -> None:
+        """Prints the table and the summary."""
+        if self._as_json or self._summary is None:
+            return
+        cells = [[str(row[name]) for name in self._columns] for row in self._partitions]
+        if cells:
+            out.table([self._columns, *cells], right=range(1, len(self._columns)))
+        records = sum(row["records"] for row in self._partitions)
+        parts = [f"{self._verb}: {records} records"]
+        if self._summary.skipped:
+            of_all = f"{self._summary.skipped} of {self._summary.units} parts"
+            parts.append(f"{of_all} were already finished")
+        out.binary().write(out.line(", ".join(parts)))
 
 
 @click.command(
@@ -51,7 +149,7 @@ _COLUMNS: Final = ("topic", "partition", "startOffset", "endOffset", "records", 
     type=LocalPath(file_okay=False),
     help="Write the table to DIR, which is new, empty, or has an export to continue.",
 )
-@export_options
+@export_options(ISOLATION_LEVELS[0])
 @as_of_option
 @configs_option
 @json_option("one JSON object per partition, and per place whose records are missing (`what`)")
@@ -63,7 +161,7 @@ def command(
     by: Period,
     since_ms: int | None,
     until_ms: int | None,
-    isolation: str,
+    isolation: str | None,
     permissive: bool,
     at: int | None,
     configs: tuple[Config, ...],
@@ -83,16 +181,18 @@ def command(
     export`, resumes an unfinished export and adds what was written to LOG_DIRS since. With --at,
     each partition ends before its first record later than TIME, so that nothing is ever added.
     """
-    from kafkafs.storage import Export, Isolation, export
+    from kafkafs.storage import Export, Isolation, export, noted_isolation
 
     from ..support.driver import perform
 
+    path = os.path.abspath(output)
+    level = noted_isolation(path) or Isolation.READ_COMMITTED
     request = Export(
-        os.path.abspath(output),
+        path,
         selection,
         file_format,
         by,
-        Isolation(isolation),
+        level if isolation is None else Isolation(isolation),
         since_ms,
         until_ms,
         permissive,

@@ -3,24 +3,42 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 import click
 
 from ..support.params import (
+    Function,
+    LocalPath,
     configs_option,
     json_option,
     log_dirs_argument,
     selection_argument,
 )
-from ..support.transfers import TransferRows, source_option, unregistered_option
 from ..support.verb import Verb
 from ..support.words import Config
+from .export import TransferRows
 
 if TYPE_CHECKING:
     from kafkafs.storage import Selection
 
 _COLUMNS: Final = ("topic", "partition", "records", "bytes", "startOffset", "endOffset")
+
+
+def source_option(what: str) -> Callable[[Function], Function]:
+    """Adds `source`: what to import from, which exists."""
+    return click.option(
+        "--from", "source", metavar="DIR", required=True, type=LocalPath(), help=what
+    )
+
+
+def unregistered_option(function: Function) -> Function:
+    return click.option(
+        "--unregistered",
+        is_flag=True,
+        help="Also create topics that a KRaft broker would rename to -stray.",
+    )(function)
 
 
 @click.command(

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..support.params import as_of_option
-from ..support.transfers import export_options
+from ..support.params import ISOLATION_LEVELS, as_of_option
 from ..support.verb import Verb
+from .export import export_options
 from .spark import RunJob, job_options, output_option
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     ],
 )
 @output_option("Write the table to DIR; an unfinished export there is resumed.")
-@export_options
+@export_options(ISOLATION_LEVELS[1])  # as in every read with Spark
 @as_of_option
 @job_options
 def command(
@@ -42,7 +42,7 @@ def command(
     by: Period,
     since_ms: int | None,
     until_ms: int | None,
-    isolation: str,
+    isolation: str | None,
     permissive: bool,
     at: int | None,
 ) -> int:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from ..support.transfers import source_option, unregistered_option
 from ..support.verb import Verb
+from .import_ import source_option, unregistered_option
 from .spark import RunJob, job_options
 
 

@@ -24,8 +24,10 @@ from kafkafs.storage import (
     begun_export,
     local_path,
     milliseconds,
+    noted_isolation,
 )
 
+from ..options import DEFAULT_ISOLATION
 from .job_log_dirs import JobLogDirs
 from .report import Report
 from .tasks import OnProgress, run, silent
@@ -45,7 +47,7 @@ def export(
     *,
     format: Format = "parquet",
     by: Period = "date",
-    isolation: str = Isolation.READ_COMMITTED,
+    isolation: str | None = None,
     permissive: bool = False,
     since: _Time = None,
     until: _Time = None,
@@ -56,18 +58,21 @@ def export(
     """Writes the records of `log_dirs`, or of the selected `topics` (and partitions), to the
     directory `output`; without a selection, Kafka's internal topics are omitted. `since`, `until`:
     from the first record at or after a time up to the first at or after another. With `at`, it
-    exports what there was then. Times are as in `kafkafs.open`.
+    exports what there was then. Times are as in `kafkafs.open`. `isolation` is by default that of
+    the export that is continued, else `read_uncommitted`.
 
     Damage is `wrong` in the report, and its range is not exported, or with `permissive` exported
     without the lost records. Raises OtherJob if `output` has an export with other arguments.
     """
     dirs = JobLogDirs.of(log_dirs, configs, _ms(at))
+    output = os.path.abspath(local_path(output))
+    level = noted_isolation(output) or DEFAULT_ISOLATION
     request = Export(
-        os.path.abspath(local_path(output)),
+        output,
         Selection(tuple(topics)),
         format,
         by,
-        Isolation(isolation),
+        Isolation(isolation or level),
         _ms(since),
         _ms(until),
         permissive,

@@ -38,6 +38,7 @@ from ...format.files.names import METADATA_TOPIC, TopicPartition, is_legal_topic
 from ...format.layout import MAX_INT32, MAX_OFFSET
 from ...format.primitives import is_uuid_text
 from ...io.disk import DirFd, OpenFile
+from ...log.read.transactions import Isolation
 from ...log_dirs.selection import EVERYTHING, Selection
 from ...wording import printable
 from ..offset_ranges import OffsetRange
@@ -237,9 +238,20 @@ def is_export(source: str) -> bool:
     """Returns whether a directory has the notes of an export."""
     try:
         DirFd(source).child(NOTES).stat(JOB_NOTE)
-    except (SegmentGone, LogDirError):
+    except (SegmentGone, LogDirError, CorruptError):
         return False
     return True
+
+
+def noted_isolation(output: str) -> Isolation | None:
+    """Returns the isolation level of the export in a directory, which is that of whatever continues
+    it; None if there is none."""
+    if not is_export(output):
+        return None
+    level = _job(output)["isolation"]
+    if level.text() not in [each.value for each in Isolation]:
+        raise level.wrong(f"{level.text()!r} is not an isolation level")
+    return Isolation(level.text())
 
 
 def _refuse_missing(source: str) -> None:

@@ -98,6 +98,8 @@ class ImportParquet:
         directory = DirFd(source)
         try:
             directory.hold()
+        except SegmentGone:
+            raise LogDirError(source, "no such file or directory") from None
         except LogDirError:
             return cls((ForeignFile(above, name),), selection)
         names = sorted(_parquet_files(directory, "", _MOST_DEPTH))

@@ -66,7 +66,7 @@ class RawForm:
         return json_lines(columns, self._topic, self._partition)
 
 
-class RecordFile(Protocol):
+class FileWriter(Protocol):
     """A file being written: `rows` so far, of which `held` bytes are still in memory. It is
     complete after `close`. After an error, only `abandon` may be called."""
 
@@ -79,7 +79,7 @@ class RecordFile(Protocol):
     def abandon(self) -> None: ...
 
 
-def record_file(format: Format, file: WritableFile, form: RecordForm) -> RecordFile:
+def record_file(format: Format, file: WritableFile, form: RecordForm) -> FileWriter:
     """Begins a file of a format."""
     sink = FileSink(file)
     if format == "jsonl":

@@ -20,7 +20,7 @@ from ...format.records.columns import Columns
 from ...io.durable import TEMPORARY_SUFFIX, WritableDirFd, WritableFile
 from ..offset_ranges import OffsetRange
 from .description import NO_DATE, file_name, topic_dir
-from .record_files import RecordFile, RecordForm, record_file
+from .record_files import FileWriter, RecordForm, record_file
 from .request import Format, Period
 
 _PERIOD_MS: Final[dict[Period, int]] = {"date": 86_400_000, "hour": 3_600_000}
@@ -66,7 +66,7 @@ class _Open:
     name: str
     temporary: str
     file: WritableFile
-    records: RecordFile
+    records: FileWriter
 
 
 class UnitFiles:
