@@ -172,7 +172,7 @@ class ExportRun:
         is_complete = not self._refused and not any("failed" in each for each in results)
         output = WritableDirFd(self.units.output)
         if is_complete and not _exists(output, SUCCESS):
-            output.write_atomically(SUCCESS, b"", concurrently=True)
+            output.write_atomically(SUCCESS, b"")
         return self._rows(done)
 
     def _rows(self, done: Mapping[OffsetRange, UnitResult]) -> Iterator[ExportRow]:
