@@ -20,6 +20,11 @@ from ...lines.json_input import parse_json
 from .csv_files import read_csv
 from .record_files import SCHEMA
 
+# What parsing a file raises that is malformed, or has other columns.
+_MALFORMED: Final = (
+    *(pa.ArrowException, KeyError, ValueError, TypeError, AttributeError),
+    *(OverflowError, RecursionError),
+)
 _ROWS_READ: Final = 65536
 _LINES_BYTES: Final = 4 << 20
 _TYPES: Final = {kind.kafka_name: int(kind) for kind in TimestampType}
@@ -101,7 +106,7 @@ def read_file(file: OpenFile) -> Iterator[pa.RecordBatch]:
                 raise CorruptError("not a file of an export: a record has no offset", file.path)
             if len(batch):
                 yield batch
-    except (pa.ArrowException, KeyError, ValueError, TypeError, OverflowError) as error:
+    except _MALFORMED as error:
         raise CorruptError(f"not a file of an export: {error}", file.path) from None
 
 
@@ -149,7 +154,7 @@ def _lines(data: bytes) -> pa.RecordBatch:
     records = parsed.records
     is_plain = parsed.error is None and len(offsets) == len(kinds) == len(records)
     if not is_plain or len(records.headers.spans):
-        rows = [_row(json.loads(line)) for line in data.splitlines()]
+        rows = [_row(json.loads(line)) for line in data.rstrip(b"\n").split(b"\n")]
         return pa.RecordBatch.from_pylist(rows, SCHEMA)
     partition = json.loads(data.partition(b"\n")[0])["partition"] if offsets else 0
     timestamps = pa.array(records.timestamps, mask=records.timestamps == NO_TIMESTAMP)
