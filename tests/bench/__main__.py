@@ -17,6 +17,7 @@ from tests.bench import (
     compacting,
     data,
     decoding,
+    exporting,
     groups,
     lookups,
     machine,
@@ -72,6 +73,7 @@ ROWS: dict[int, Sequence[Callable[[Plan], Outcomes]]] = {
     35: [spreading.compaction, spreading.planning],
     36: [groups.commits],
     37: [small_partitions.reading, small_partitions.planning],
+    42: [exporting.parquet],
 }
 
 

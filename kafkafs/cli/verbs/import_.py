@@ -26,11 +26,9 @@ if TYPE_CHECKING:
 _COLUMNS: Final = ("topic", "partition", "records", "bytes", "startOffset", "endOffset")
 
 
-def source_option(what: str) -> Callable[[Function], Function]:
-    """Adds `source`: what to import from, which exists."""
-    return click.option(
-        "--from", "source", metavar="DIR", required=True, type=LocalPath(), help=what
-    )
+def source_option(what: str, kind: LocalPath) -> Callable[[Function], Function]:
+    """Adds `source`: what to import from."""
+    return click.option("--from", "source", metavar="DIR", required=True, type=kind, help=what)
 
 
 def unregistered_option(function: Function) -> Function:
@@ -57,7 +55,9 @@ def unregistered_option(function: Function) -> Function:
         ),
     ],
 )
-@source_option("Read the export in DIR; or a Parquet file, or all of them in a directory.")
+@source_option(
+    "Read the export in DIR; or a Parquet file, or all of them in a directory.", LocalPath()
+)
 @log_dirs_argument
 @selection_argument
 @unregistered_option

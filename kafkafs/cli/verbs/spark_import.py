@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from ..support.params import LocalPath
 from ..support.verb import Verb
 from .import_ import source_option, unregistered_option
 from .spark import RunJob, job_options
@@ -21,7 +22,7 @@ from .spark import RunJob, job_options
         ),
     ],
 )
-@source_option("Read the export in DIR.")
+@source_option("Read the export in DIR.", LocalPath(exists=True, file_okay=False))
 @unregistered_option
 @job_options
 def command(

@@ -92,20 +92,10 @@ class ImportParquet:
         """Names a Parquet file, or all in a directory, whose names begin neither with a dot nor
         with an underscore; `source` is an absolute path. Raises ValueError unless one topic, or
         partition, is selected; LogDirError if there is no file."""
+        files = tuple(_files(source))
         if len(selection.names) != 1:
             raise ValueError("name the one topic, or partition, that the records are appended to")
-        above, name = posixpath.split(source)
-        directory = DirFd(source)
-        try:
-            directory.hold()
-        except SegmentGone:
-            raise LogDirError(source, "no such file or directory") from None
-        except LogDirError:
-            return cls((ForeignFile(above, name),), selection)
-        names = sorted(_parquet_files(directory, "", _MOST_DEPTH))
-        if not names:
-            raise LogDirError(source, f"neither an export nor a directory with *{_SUFFIX} files")
-        return cls(tuple(ForeignFile(source, each) for each in names), selection)
+        return cls(files, selection)
 
     @property
     def writes(self) -> bool:
@@ -119,6 +109,21 @@ class ImportParquet:
             with _parquet(each) as parquet:
                 _check_columns(parquet.schema_arrow, each.path)
         return ()
+
+
+def _files(source: str) -> Iterator[ForeignFile]:
+    directory = DirFd(source)
+    try:
+        directory.hold()
+    except SegmentGone:
+        raise LogDirError(source, "no such file or directory") from None
+    except LogDirError:
+        yield ForeignFile(*posixpath.split(source))
+        return
+    names = sorted(_parquet_files(directory, "", _MOST_DEPTH))
+    if not names:
+        raise LogDirError(source, f"neither an export nor a directory with *{_SUFFIX} files")
+    yield from (ForeignFile(source, name) for name in names)
 
 
 def _parquet_files(directory: DirFd, above: str, depth: int) -> Iterator[str]:

@@ -118,8 +118,11 @@ class NotExported:
 
     @classmethod
     def of(cls, key: TopicPartition, error: Exception, consequence: str = "") -> NotExported:
+        """Returns the row for an error, whose `consequence` is added to its description."""
         what = getattr(error, "what", str(error))
         file, position = getattr(error, "file", ""), getattr(error, "position", -1)
+        if isinstance(error, OSError):
+            what, file = error.strerror or str(error), str(error.filename or "")
         return cls(*key, f"{what}; {consequence}" if consequence else what, file, position)
 
     @classmethod
