@@ -25,7 +25,7 @@ from ...config.kafka import TopicConfig
 from ...errors import CorruptError, Refused, StorageError
 from ...format.files.names import TopicPartition
 from ...format.primitives import random_uuid_text
-from ...ingest.commit_file import IngestWrite, StagedPart
+from ...ingest.commit_file import IngestWrite, StagedPart, read_commit_records
 from ...ingest.segment_series import SealedSegment
 from ...ingest.staging import StagedWriter, StagingPlace, staging_path
 from ...ingest.two_phase import ingest_parts
@@ -53,6 +53,8 @@ from .request import PartitionImport, TransferSummary
 _STAGED: Final = "notes"
 
 ImportRow = PartitionImport | TransferSummary
+# Log start and log end offset.
+_Bounds = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,14 +80,20 @@ class Import:
         return True
 
     def check(self, engine: Engine) -> Sequence[PartitionFailed]:
-        """Raises Unregistered for topics and partitions that a KRaft broker would not know."""
-        if self.unregistered:
-            return ()
-        for topic, starts in _starts(self.exported).items():
+        """Raises Unregistered for topics and partitions that a KRaft broker would not know, or
+        Refused if the export cannot be appended to a partition."""
+        for topic, starts in _starts(self.exported).items() if not self.unregistered else ():
             if topic not in engine.topics():
                 refuse_in_engine(engine, topic, sorted(starts))
             elif missing := sorted(starts.keys() - set(engine.topics()[topic])):
                 refuse_unregistered(engine, topic, missing, engine.topic_id(topic))
+        records = [read_commit_records(each.directory) for each in engine.log_dirs.dirs]
+        done = max((each.latest.get(self.writer, -1) for each in records), default=-1)
+        for each in self.exported.partitions:
+            there = _bounds(engine, each)
+            rest = _missing(each, there, done)
+            if rest is not None and rest.ranges:
+                _next_offset(rest, there)
         return ()
 
     @property
@@ -226,7 +234,9 @@ class ImportRun:
         else:  # something is missing that was there
             self._write = IngestWrite(f"{request.writer}-{time.time_ns()}")
         configs = {topic: _config(engine, exported, topic) for topic in exported.topics}
-        self._missing = [_missing(engine, each, done) for each in exported.partitions]
+        bounds = [_written_bounds(engine, each) for each in exported.partitions]
+        pairs = list(zip(exported.partitions, bounds, strict=True))
+        self._missing = [_missing(each, there, done) for each, there in pairs]
         self._is_old = done >= exported.planned and not any(map(_is_needed, self._missing))
         self._skipped = sum(
             len(each.ranges) - (0 if missing is None else len(missing.ranges))
@@ -234,9 +244,9 @@ class ImportRun:
         )
         self.units = [
             unit
-            for each in self._missing
+            for each, there in zip(self._missing, bounds, strict=True)
             if each is not None
-            for unit in _units(engine, each, request.source, configs[each.topic])
+            for unit in _units(each, there, request.source, configs[each.topic])
         ]
         first = engine.log_dirs.dirs[0].path
         self.staging = ImportStaging.beside(first, request.source, request.writer)
@@ -289,17 +299,30 @@ def import_logs(
     yield from run.finish(results)
 
 
-def _missing(engine: LogManager, each: ExportedPartition, done: int) -> ExportedPartition | None:
+def _bounds(engine: Engine, each: ExportedPartition) -> _Bounds | None:
+    """Returns log start and log end offset of a partition, None if it does not exist."""
+    if each.partition not in engine.topics().get(each.topic, ()):
+        return None
+    view = engine.log(each.topic, each.partition).view()
+    return view.start_offset, view.end_offset
+
+
+def _written_bounds(engine: LogManager, each: ExportedPartition) -> _Bounds | None:
+    """Returns the same of a partition that is open for writing."""
+    if each.partition not in engine.topics().get(each.topic, ()):
+        return None
+    writer = engine.writer(each.topic, each.partition)
+    return writer.start_offset, writer.end_offset
+
+
+def _missing(each: ExportedPartition, there: _Bounds | None, done: int) -> ExportedPartition | None:
     """Returns what is missing of a partition, where the first `done` ranges of the export have been
     imported before; None if there is nothing."""
-    if each.partition not in engine.topics().get(each.topic, ()):
-        return each
     old = [part for part in each.ranges if part.number < done]
-    reached = old[-1].range.end if old else each.start_offset
-    if not old or engine.writer(each.topic, each.partition).end_offset < reached:
+    if there is None or not old or there[1] < old[-1].range.end:
         return each
     new = each.ranges[len(old) :]
-    return replace(each, start_offset=reached, ranges=new) if new else None
+    return replace(each, start_offset=old[-1].range.end, ranges=new) if new else None
 
 
 def _is_needed(missing: ExportedPartition | None) -> bool:
@@ -314,13 +337,13 @@ def _config(engine: LogManager, exported: ExportedLogs, topic: str) -> TopicConf
 
 
 def _units(
-    engine: LogManager, each: ExportedPartition, source: str, config: TopicConfig
+    each: ExportedPartition, there: _Bounds | None, source: str, config: TopicConfig
 ) -> Iterator[ImportUnit]:
     """Yields the ranges of a partition, which together cover all offsets from the log's end to the
     export's."""
     if not each.ranges:
         return
-    begin = _next_offset(engine, each)
+    begin = _next_offset(each, there)
     ends = [*(part.range.start for part in each.ranges[1:]), each.end_offset]
     for part, end in zip(each.ranges, ends, strict=True):
         if part.records or begin < end:
@@ -328,13 +351,12 @@ def _units(
         begin = max(begin, end)
 
 
-def _next_offset(engine: LogManager, each: ExportedPartition) -> int:
+def _next_offset(each: ExportedPartition, there: _Bounds | None) -> int:
     """Returns the log end offset, or that of the log to be created. Raises Refused if the export
     cannot be appended there."""
-    if each.partition not in engine.topics().get(each.topic, ()):
+    if there is None:
         return each.start_offset
-    writer = engine.writer(each.topic, each.partition)
-    end = writer.end_offset
+    start, end = there
     about = f"{each.topic}-{each.partition}"
     if end > each.first_record and each.records:
         raise Refused(
@@ -342,7 +364,7 @@ def _next_offset(engine: LogManager, each: ExportedPartition) -> int:
         )
     if end >= each.start_offset:
         return end
-    if writer.start_offset < end:
+    if start < end:
         why = f"the offsets {end} to {each.start_offset - 1} would be missing"
         raise Refused(f"{about} ends at {end}, and the export begins at {each.start_offset}: {why}")
     return each.start_offset
