@@ -42,7 +42,7 @@ from ..request import SILENT, ProgressListener
 from ..unit_notes import Notes
 from .description import NOTES, VERSION, file_origin, read_plan, topic_dir, unit_name
 from .export_plan import absolute_log_dirs, check_version, grown, plan_export
-from .record_files import RawForm
+from .record_files import MakeForm, RawForm
 from .request import Export, Format, NotExported, PartitionExport, Period, TransferSummary
 from .unit_files import UnitFiles
 
@@ -64,7 +64,7 @@ ExportRow = PartitionExport | NotExported | TransferSummary
 
 @dataclass(frozen=True, slots=True)
 class ExportUnits:
-    """What all units of an export share. Can be pickled."""
+    """What all units of an export share. Can be pickled. `form`: what records become in files."""
 
     output: str
     reader: LogRangeReader
@@ -72,11 +72,12 @@ class ExportUnits:
     by: Period
     permissive: bool
     notes: Notes
+    form: MakeForm = RawForm
 
     def write(self, each: OffsetRange, advance: Advance = ignore_advance) -> UnitResult:
         """Writes and notes one range; returns its note, or why there is none."""
         output = WritableDirFd(self.output)
-        files = UnitFiles(output, each, self.format, self.by, RawForm)
+        files = UnitFiles(output, each, self.format, self.by, self.form)
         lost: list[NotExported] = []
         try:
             for part in self._parts(each, lost, advance):

@@ -4,12 +4,14 @@ The columns are those of a read without the topic, which is in the path; a missi
 null. JSON lines are those of `records.jsonl` in a mount. For CSV, see `csv_files`.
 
 What a record becomes in the files is a `RecordForm`. There is one, `RawForm`, with keys and values
-as they are. A form that decodes values by their schema has another `schema`, and that is all that
-the files need to know of it.
+as they are. Another form, such as one that decodes values by their schema, is passed to the units
+of an export as `ExportUnits.form`; the description of such an export must say so (`_job` in
+`export`), because an import can restore only raw records.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final, Protocol
 
 import pyarrow as pa
@@ -47,8 +49,15 @@ class RecordForm(Protocol):
     def batch(self, columns: Columns) -> pa.RecordBatch:
         """Returns the records with these columns, sharing no memory with `columns`."""
 
+    def csv_batch(self, columns: Columns) -> pa.RecordBatch:
+        """Returns the records with the columns of CSV_SCHEMA."""
+
     def lines(self, columns: Columns) -> Buffer:
         """Returns a line of JSON for each record."""
+
+
+#: Makes the form of a partition's records.
+MakeForm = Callable[[str, int], RecordForm]
 
 
 class RawForm:
@@ -61,6 +70,9 @@ class RawForm:
 
     def batch(self, columns: Columns) -> pa.RecordBatch:
         return to_record_batch(columns, self._topic, self._partition, _FIELDS)
+
+    def csv_batch(self, columns: Columns) -> pa.RecordBatch:
+        return to_csv_batch(self.batch(columns))
 
     def lines(self, columns: Columns) -> Buffer:
         return json_lines(columns, self._topic, self._partition)
@@ -140,8 +152,11 @@ class _Grouped:
     def _put(self, table: pa.Table) -> None:
         raise NotImplementedError
 
+    def _batch(self, columns: Columns) -> pa.RecordBatch:
+        return self._form.batch(columns)
+
     def write(self, columns: Columns) -> None:
-        batch = self._form.batch(columns)
+        batch = self._batch(columns)
         self.rows += len(columns)
         while batch.num_rows:
             part = batch.slice(0, _ROW_GROUP.rows - self._count)
@@ -157,7 +172,7 @@ class _Grouped:
         group, self._group = self._group, []
         self._count = self.held = 0
         if group:
-            self._put(pa.Table.from_batches(group, self._form.schema))
+            self._put(pa.Table.from_batches(group))
 
     def close(self) -> None:
         self.flush()
@@ -211,9 +226,11 @@ class _CsvFile(_Grouped):
 
         return csv.CSVWriter(self._sink, CSV_SCHEMA, write_options=csv.WriteOptions(**CSV_OPTIONS))
 
+    def _batch(self, columns: Columns) -> pa.RecordBatch:
+        return self._form.csv_batch(columns)
+
     def _put(self, table: pa.Table) -> None:
-        for batch in table.to_batches():
-            self._writer.write_batch(to_csv_batch(batch))
+        self._writer.write_table(table)
 
 
 class _JsonLinesFile:

@@ -5,7 +5,7 @@ Files are written under names that readers of such trees ignore, and renamed whe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
@@ -20,7 +20,7 @@ from ...format.records.columns import Columns
 from ...io.durable import TEMPORARY_SUFFIX, WritableDirFd, WritableFile
 from ..offset_ranges import OffsetRange
 from .description import NO_DATE, file_name, topic_dir
-from .record_files import FileWriter, RecordForm, record_file
+from .record_files import FileWriter, MakeForm, record_file
 from .request import Format, Period
 
 _PERIOD_MS: Final[dict[Period, int]] = {"date": 86_400_000, "hour": 3_600_000}
@@ -79,7 +79,7 @@ class UnitFiles:
         each: OffsetRange,
         format: Format,
         by: Period,
-        form: Callable[[str, int], RecordForm],
+        form: MakeForm,
     ) -> None:
         self.records = 0
         self.first_offset = self.last_offset = -1
