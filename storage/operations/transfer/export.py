@@ -89,13 +89,13 @@ class ExportUnits:
                 "lastOffset": files.last_offset,
                 "lost": [each.as_json() for each in lost],
             }
+            self.notes.put(unit_name(each), result)
         except (StorageError, OSError) as error:
             files.discard()
             return {"failed": _failed(each, error).as_json()}
         except BaseException:
             files.discard()
             raise
-        self.notes.put(unit_name(each), result)
         return result
 
     def _parts(

@@ -29,6 +29,8 @@ SCHEMA: Final[pa.Schema] = schema_of(_FIELDS)
 #: Of a row group. DuckDB's have as many rows, and less would be read for a small part of a file,
 #: but every row group costs a reader a few seeks.
 _ROW_GROUP: Final = TableLimits(1 << 17, 64 << 20)
+# Pieces are written together until they have so many bytes.
+_WRITTEN_BYTES: Final = 256 << 10
 # Written bytes after which the kernel is asked to begin writing them to the disk.
 _BEGIN_SYNC_BYTES: Final = 8 << 20
 # Columns with few different values. Dictionaries of others are given up after a megabyte, in vain.
@@ -102,30 +104,45 @@ def record_file(format: Format, file: WritableFile, form: RecordForm) -> FileWri
 
 
 class FileSink:
-    """A file that is written from the front, as pyarrow expects it of an object in Python."""
+    """A file that is written from the front, as pyarrow expects it of an object in Python. Small
+    pieces, of which Arrow's writers make dozens for each column, are written together."""
 
     closed = False
 
     def __init__(self, file: WritableFile) -> None:
         self._file = file
-        self._position = self._begun = 0
+        self._position = 0  # after all pieces
+        self._written = self._begun = 0
+        self._pieces: list[Buffer] = []
         self._is_abandoned = False
 
     def write(self, data: Buffer) -> int:
-        view = memoryview(data).cast("B")
-        if not self._is_abandoned:
-            self._file.write(self._position, view)
-        self._position += len(view)
-        if self._position - self._begun >= _BEGIN_SYNC_BYTES and not self._is_abandoned:
-            self._file.begin_sync(self._begun, self._position - self._begun)
-            self._begun = self._position
-        return len(view)
+        size = memoryview(data).nbytes
+        self._position += size
+        is_large = self._position - self._written >= _WRITTEN_BYTES
+        if size:
+            # Arrow's CSV writer reuses its buffer for the next piece.
+            is_lasting = is_large or isinstance(data, bytes)
+            self._pieces.append(data if is_lasting else bytes(data))
+        if is_large:
+            self.finish()
+        return size
+
+    def finish(self) -> None:
+        """Writes what is held back."""
+        pieces, self._pieces = self._pieces, []
+        if pieces and not self._is_abandoned:
+            self._file.write(self._written, *pieces)
+        self._written = self._position
+        if self._written - self._begun >= _BEGIN_SYNC_BYTES and not self._is_abandoned:
+            self._file.begin_sync(self._begun, self._written - self._begun)
+            self._begun = self._written
 
     def tell(self) -> int:
         return self._position
 
     def flush(self) -> None:
-        """Does nothing: nothing is held back."""
+        """Does nothing: Arrow calls it where nothing has to be in the file yet."""
 
     def close(self) -> None:
         """Does nothing: the descriptor is closed with its last reference."""
@@ -133,6 +150,7 @@ class FileSink:
     def abandon(self) -> None:
         """Ignores what is written from now on: an Arrow writer that is dropped writes an end."""
         self._is_abandoned = True
+        self._pieces.clear()
 
 
 class _Grouped:
@@ -177,6 +195,7 @@ class _Grouped:
     def close(self) -> None:
         self.flush()
         self._writer.close()
+        self._sink.finish()
 
     def abandon(self) -> None:
         self._sink.abandon()
@@ -249,7 +268,7 @@ class _JsonLinesFile:
         """Does nothing: nothing is held."""
 
     def close(self) -> None:
-        """Does nothing: the last line is written."""
+        self._sink.finish()
 
     def abandon(self) -> None:
         self._sink.abandon()

@@ -60,11 +60,12 @@ def by_period(columns: Columns, by: Period) -> Iterator[tuple[int, Columns]]:
 
 @dataclass(slots=True)
 class _Open:
-    """A file being written, in the directory `place` below the output."""
+    """A file being written, in the directory `place` below the output. `present`: the name that
+    it has at present."""
 
     place: str
     name: str
-    temporary: str
+    present: str
     file: WritableFile
     records: FileWriter
 
@@ -121,9 +122,9 @@ class UnitFiles:
         number = self._numbers[period] = self._numbers.get(period, -1) + 1
         name = file_name(self._range, number, self._format)
         place = f"{topic_dir(self._range.topic)}/{period_dir(period, self._by)}"
-        temporary = f".{name}.{self._attempt}{TEMPORARY_SUFFIX}"
-        file = made_below(self._output, place).create(temporary)
-        return _Open(place, name, temporary, file, record_file(self._format, file, self._form))
+        present = f".{name}.{self._attempt}{TEMPORARY_SUFFIX}"
+        file = made_below(self._output, place).create(present)
+        return _Open(place, name, present, file, record_file(self._format, file, self._form))
 
     def _close(self, period: int) -> None:
         each = self._open[period]
@@ -139,19 +140,20 @@ class UnitFiles:
         found = []
         for each in self._closed:
             directory = below(self._output, each.place)
-            directory.rename(each.temporary, each.name)
+            directory.rename(each.present, each.name)
+            each.present = each.name
             directory.sync()
             path = f"{each.place}/{each.name}"
             found.append({"path": path, "rows": each.records.rows, "bytes": each.file.size()})
         return found
 
     def discard(self) -> None:
-        """Removes the files that have no final names yet."""
+        """Removes the files, also those that have their final names already."""
         for each in (*self._open.values(), *self._closed):
             with suppress(Exception):  # whatever is in the file is given up
                 each.records.abandon()
             with suppress(OSError):
-                below(self._output, each.place).remove(each.temporary, missing_ok=True)
+                below(self._output, each.place).remove(each.present, missing_ok=True)
 
 
 def below(directory: WritableDirFd, path: str) -> WritableDirFd:
