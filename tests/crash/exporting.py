@@ -16,7 +16,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 from unittest import mock
 
 from kafkafs.storage.io.durable import replaced
@@ -55,9 +55,9 @@ class KillingCalls(FailingCalls):
         return call()
 
 
-def run_export(root: Path, **settings: object) -> None:
+def run_export(root: Path, **settings: Any) -> None:
     """Exports `source` in small units to `out`, by the hour."""
-    request = Export(str(root / "out"), by="hour", **settings)  # type: ignore[arg-type]
+    request = Export(str(root / "out"), by="hour", **settings)
     with mock.patch.object(export_plan, "_LEAST_BYTES", 400):
         rows = list(export(Engine(str(root / "source")), request))
     assert len(rows) > 1
