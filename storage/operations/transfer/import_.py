@@ -97,10 +97,15 @@ class Import:
         return ()
 
     @property
+    def origin(self) -> str:
+        """Which export it is, wherever that is now."""
+        return self.exported.identity or self.source
+
+    @property
     def writer(self) -> str:
         """A name that is the same for every run of the same import, also when the export has
         grown."""
-        what = [self.exported.identity or self.source, str(self.selection)]
+        what = [self.origin, str(self.selection)]
         if not self.exported.identity:
             for each in self.exported.partitions:
                 what.append(f"{each.topic}-{each.partition} {each.start_offset}-{each.end_offset}")
@@ -141,10 +146,10 @@ class ImportStaging:
     notes: Notes
 
     @classmethod
-    def beside(cls, log_dir: str, source: str, job: str) -> ImportStaging:
+    def beside(cls, log_dir: str, origin: str, job: str) -> ImportStaging:
         """Returns the staging place of a job beside a log directory, begun or resumed."""
         path = staging_path(posixpath.abspath(log_dir))
-        noted = {"job": "import", "source": source}
+        noted = {"job": "import", "export": origin}
         notes, _ = Notes.of_job(posixpath.join(path, job, _STAGED), noted)
         return cls(path, job, notes)
 
@@ -154,7 +159,7 @@ class ImportStaging:
     def stage(self, unit: ImportUnit, advance: Advance = ignore_advance) -> dict[str, Any]:
         """Stages one range; returns the content of its note."""
         noted: dict[str, Any] | None = self.notes.get(unit.name)
-        if noted is not None and (noted["part"] is None or _is_dir(noted["part"]["path"])):
+        if noted is not None and (noted["part"] is None or is_staged(noted["part"])):
             advance(unit.size)
             return {**noted, "isOld": True}
         attempt = StagingPlace(self.path).attempt(self.job, random_uuid_text())
@@ -171,9 +176,10 @@ class ImportStaging:
         return result
 
 
-def _is_dir(path: str) -> bool:
+def is_staged(noted: Mapping[str, Any]) -> bool:
+    """Returns whether the files of a noted part are still there."""
     try:
-        DirFd(path).list()
+        DirFd(noted["path"]).list()
     except StorageError:
         return False
     return True
@@ -249,7 +255,7 @@ class ImportRun:
             for unit in _units(each, there, request.source, configs[each.topic])
         ]
         first = engine.log_dirs.dirs[0].path
-        self.staging = ImportStaging.beside(first, request.source, request.writer)
+        self.staging = ImportStaging.beside(first, request.origin, request.writer)
 
     def finish(self, results: Sequence[Mapping[str, Any]]) -> Iterator[ImportRow]:
         """Commits what the units have staged, given their results, and yields the import's rows."""

@@ -37,12 +37,13 @@ from ...ingest.commit_file import IngestWrite, StagedPart
 from ...ingest.staging import StagedWriter, StagingPlace, finish_all, staging_path
 from ...ingest.two_phase import ingest_parts
 from ...io.disk import DirFd, OpenFile
+from ...io.durable import WritableDirFd
 from ...log_dirs.engine import Engine
 from ...log_dirs.selection import Selection
 from ...log_manager import LogManager
 from ..request import SILENT, PartitionFailed, ProgressListener, writable
 from ..unit_notes import Notes
-from .import_ import ImportRow, staged_part
+from .import_ import ImportRow, is_staged, staged_part
 from .record_reading import FileSource
 from .request import PartitionImport, TransferSummary
 
@@ -238,14 +239,14 @@ class _ParquetRun:
     def stage(self, unit: ParquetUnit, advance: Advance) -> list[StagedPart]:
         """Stages the records of a unit."""
         noted = self._notes.get(unit.name)
-        if noted is not None:
+        if noted is not None and all(is_staged(part) for part in noted["parts"]):
             advance(unit.size)
             return [staged_part(part) for part in noted["parts"]]
         attempt = self._place.attempt(self._job, random_uuid_text())
         writers: dict[int, StagedWriter] = {}
         try:
             for table in _tables(unit):
-                self._append(table, writers, attempt)
+                self._append(unit.file.path, table, writers, attempt)
                 advance(0)
             parts = finish_all(writers.values())
         except BaseException:
@@ -257,11 +258,13 @@ class _ParquetRun:
         advance(unit.size)
         return parts
 
-    def _append(self, table: pa.Table, writers: dict[int, StagedWriter], attempt: Any) -> None:
+    def _append(
+        self, path: str, table: pa.Table, writers: dict[int, StagedWriter], attempt: WritableDirFd
+    ) -> None:
         try:
             records = to_record_columns(table)
         except (TypeError, ValueError) as error:
-            raise InvalidRecord(str(error)) from None
+            raise InvalidRecord(f"{path}: {error}") from None
         now_ms = time.time_ns() // 1_000_000
         partitions = self._target.of_rows(table, records, 0)
         for number in np.unique(partitions).tolist():
