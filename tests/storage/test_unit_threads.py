@@ -69,12 +69,12 @@ def test_progress(processors: int) -> None:
 
 
 def endless(started: threading.Event) -> Callable[[int, Advance], None]:
-    """Returns work that goes on until another unit fails; unit 0 fails when one has begun."""
+    """Returns work that goes on until another unit fails; unit 9 fails when one has begun."""
 
     def work(unit: int, advance: Advance) -> None:
-        if unit == 0:
+        if unit == 9:
             assert started.wait(SECONDS)
-            raise ValueError("unit 0")
+            raise ValueError("unit 9")
         started.set()
         while True:
             advance(1)
@@ -85,8 +85,8 @@ def endless(started: threading.Event) -> Callable[[int, Advance], None]:
 def test_the_first_error_ends_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(unit_threads, "processors", lambda: 2)
     before = threading.active_count()
-    with pytest.raises(ValueError, match="unit 0"):
-        run_units([0, 1, 2, 3], endless(threading.Event()), identity, ignore)
+    with pytest.raises(ValueError, match="unit 9"):
+        run_units([1, 2, 3, 9], endless(threading.Event()), identity, ignore)
     assert threading.active_count() == before
 
 
