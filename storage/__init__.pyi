@@ -19,6 +19,8 @@ from .cleaner.preview.preview import Stamp as Stamp
 from .cleaner.preview.preview import completed as completed
 from .cleaner.preview.preview import preview as preview
 from .cleaner.record_filter import RecordRetention as RecordRetention
+from .cleaner.split.place import COMPACTION_SUFFIX as COMPACTION_SUFFIX
+from .cleaner.split.place import compaction_path as compaction_path
 from .cleaner.split.split_pass import Copied as Copied
 from .cleaner.split.split_pass import StagedSegment as StagedSegment
 from .cleaner.split.split_pass import copy_range as copy_range
@@ -133,6 +135,8 @@ from .format.records.joined_columns import JoinedColumns as JoinedColumns
 from .format.records.record_columns import RecordColumns as RecordColumns
 from .format.records.record_columns import SimpleRecord as SimpleRecord
 from .format.records.record_columns import partitions_of as partitions_of
+from .format.records.tuples import RecordTuple as RecordTuple
+from .format.records.tuples import record_tuples as record_tuples
 from .groups.groups import DescribedGroup as DescribedGroup
 from .groups.groups import DescribedMember as DescribedMember
 from .groups.groups import GroupsImage as GroupsImage
@@ -270,6 +274,10 @@ from .operations.recover import Recover as Recover
 from .operations.recover import RecoveredPartition as RecoveredPartition
 from .operations.recover import recover as recover
 from .operations.recover import recovered as recovered
+from .operations.register import Register as Register
+from .operations.register import RegisteredPartition as RegisteredPartition
+from .operations.register import register as register
+from .operations.register_new import MetadataRecordRow as MetadataRecordRow
 from .operations.reindex import Reindex as Reindex
 from .operations.reindex import ReindexedPartition as ReindexedPartition
 from .operations.reindex import ReindexUnit as ReindexUnit

@@ -279,15 +279,18 @@ class RecordNotFound(StorageError):
 
 
 class NotErased(StorageError):
-    """The file `path` holds records that were to be erased, and still does because of `why`."""
+    """The file `path` holds records that were to be erased, and still does because of `why`; or it
+    may hold some if `is_certain` is false."""
 
-    def __init__(self, path: str, why: str) -> None:
-        super().__init__(path, why)
+    def __init__(self, path: str, why: str, is_certain: bool = True) -> None:
+        super().__init__(path, why, is_certain)
         self.path = path
         self.why = why
+        self.is_certain = is_certain
 
     def __str__(self) -> str:
-        return f"{printable(self.path)}: still holds such records: {self.why}"
+        holds = "still holds" if self.is_certain else "may still hold"
+        return f"{printable(self.path)}: {holds} such records: {self.why}"
 
 
 class SegmentGone(StorageError):
@@ -413,7 +416,8 @@ class Unregistered(Refused):
     def __init__(self, topic: str, directory: str, *, has_metadata: bool) -> None:
         partitions = f"the new partitions of {printable(topic)}"
         if has_metadata:
-            known, or_else = f"whose metadata has no replicas of {partitions} on this node", ""
+            known = f"whose metadata has no replicas of {partitions} on this node"
+            or_else = "if it is the only voter, use `kafkafs topic create --register`, else "
         else:
             known = f"and its metadata, which would list {partitions}, is not here"
             or_else = "give all of the broker's log.dirs, "
