@@ -15,6 +15,7 @@
     ├── MetadataUnavailable  looking up: the metadata on the disk do not reach back that far
     ├── UnknownName          looking up: the cluster's metadata has nothing of that name
     ├── SegmentGone          reading: the file vanished, as live retention and cleaning cause
+    ├── DataLoss             reading: records that were to be read no longer exist
     ├── CorruptError         reading: bytes that no Kafka broker wrote
     ├── CleaningAborted      cleaning: the log was truncated or deleted, or cleaning was stopped
     ├── RecordNotFound       erasing: no such record is on the disk
@@ -23,6 +24,7 @@
     ├── TopicExists          creating: the topic exists, or one whose name differs in . and _
     ├── ConfigsNotRemoved    deleting: the topic is gone, but not its configs in kafkafs's own file
     ├── BadLine              appending lines: one is not a record, or was refused
+    ├── OtherJob             resuming: the notes are those of another job
     ├── NotClosed            closing: everything is durable, but the next opening must recover
     └── Refused              writing: Kafka would answer with an error; nothing was written
         ├── InvalidTopic, InvalidPartitions, Unregistered
@@ -303,6 +305,15 @@ class SegmentGone(StorageError):
 
     def __str__(self) -> str:
         return f"{printable(self.file)}: the file was removed or replaced"
+
+
+class DataLoss(StorageError):
+    """Records that were to be read no longer exist: retention deleted them, or their topic was
+    deleted. The message says which."""
+
+
+class OtherJob(StorageError):
+    """A directory has the notes of another job, or of the same job with other arguments."""
 
 
 class CleaningAborted(StorageError):

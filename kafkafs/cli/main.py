@@ -49,6 +49,8 @@ VERBS: Final = {
     "diff": "diff",
     "report": "report",
     "restore": "restore",
+    "export": "export",
+    "import": "import_",
     "transactions": "transactions",
     "spark": "spark",
     "completion": "completion",
@@ -59,7 +61,7 @@ _FORMER: Final = {"retain": "expire"}
 WRITING: Final = frozenset(
     (
         *("mount", "topic", "append", "expire", "compact", "erase", "purge", "undelete"),
-        *("recover", "revive", "transactions", "spark"),
+        *("recover", "revive", "transactions", "import", "spark"),
     )
 )
 #: The verbs that open no log directory.

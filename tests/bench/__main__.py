@@ -18,6 +18,7 @@ from tests.bench import (
     data,
     decoding,
     erasing,
+    exporting,
     groups,
     lookups,
     machine,
@@ -78,6 +79,7 @@ ROWS: dict[int, Sequence[Callable[[Plan], Outcomes]]] = {
     38: [reviving.against_copy],
     39: [restoring.against_producer],
     40: [erasing.against_compaction],
+    42: [exporting.parquet],
 }
 
 
