@@ -12,7 +12,7 @@ from typing import Final
 
 from ...errors import LogDirError, SegmentGone
 from ...io.disk import DirFd
-from ...io.durable import TEMPORARY_SUFFIX, WritableDirFd
+from ...io.durable import TEMPORARY_SUFFIX, FileOwner, WritableDirFd
 from ...io.lock import LOCK_FILE, DirectoryLock
 from ..output_dir import refuse_in_log_dir
 
@@ -76,12 +76,24 @@ class NewNodeDir:
         self._directory.sync()
         return data
 
-    def finish(self, identity: str, properties: str) -> None:
-        """Writes server.properties: from then on, the directory is complete."""
+    def finish(self, identity: str, properties: str, owner: FileOwner | None) -> bool:
+        """Writes server.properties: from then on, the directory is complete. Before that gives all
+        of it to `owner`, unless that is None; returns False if this process may not."""
         content = f"{_first_line(identity)}\n{properties}"
         self._directory.write_atomically(_MARK, content.encode())
+        is_given = owner is None or self._give_to(owner)
         self._directory.rename(_MARK, PROPERTIES_FILE)
         self._directory.sync()
+        return is_given
+
+    def _give_to(self, owner: FileOwner) -> bool:
+        if FileOwner.of(self._directory.stat(DATA_DIRECTORY)) == owner:
+            return True
+        try:
+            self._directory.give_to(owner)
+        except PermissionError:
+            return False
+        return True
 
     def release(self) -> None:
         """Releases the lock. Idempotent."""
