@@ -18,6 +18,11 @@
     ├── DataLoss             reading: records that were to be read no longer exist
     ├── CorruptError         reading: bytes that no Kafka broker wrote
     ├── CleaningAborted      cleaning: the log was truncated or deleted, or cleaning was stopped
+    ├── UnknownSchema        looking up: no schema has this id, or no subject this name
+    ├── SchemaError          decoding: a schema that cannot be used
+    │   └── MissingReference decoding: a schema refers to one that is not there
+    ├── DatumError           decoding: a key or value that does not fit its schema
+    │   └── BytesLeft        decoding: it does, but bytes follow it
     ├── RecordNotFound       erasing: no such record is on the disk
     ├── NotErased            erasing: a file that is not of the log still holds such a record
     ├── CannotUndelete       restoring: the deleted data no longer exists, or does not fit
@@ -224,6 +229,62 @@ class UnknownName(StorageError):
         else:
             hint = did_you_mean(self.name, self.there) or f"; there are {first_of(self.there)}"
         return printable(f"the {self.what} of the cluster include no {self.name}{hint}")
+
+
+class UnknownSchema(StorageError):
+    """No schema, subject or version `name` is recorded in the log directories, whose subjects are
+    `there`."""
+
+    def __init__(self, name: str, there: Sequence[str] = ()) -> None:
+        super().__init__(name, there)
+        self.name = name
+        self.there = there
+
+    def __str__(self) -> str:
+        if not self.there:
+            hint = "; no schemas are recorded in these directories"
+        else:
+            hint = did_you_mean(self.name, self.there) or f"; there are {first_of(self.there)}"
+        return printable(f"no subject {self.name}{hint}")
+
+
+class SchemaError(StorageError):
+    """The schema that messages call `name` cannot be used because of `why`."""
+
+    def __init__(self, name: str, why: str) -> None:
+        super().__init__(name, why)
+        self.name = name
+        self.why = why
+
+    def __str__(self) -> str:
+        return printable(f"{self.name}: {self.why}")
+
+
+class MissingReference(SchemaError):
+    """The schema `name` refers to a version of a subject that is not there; `why` names it."""
+
+
+class DatumError(StorageError):
+    """Bytes that are not a datum of their schema, because of `why`."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(why)
+        self.why = why
+
+    def __str__(self) -> str:
+        return printable(self.why)
+
+
+class BytesLeft(DatumError):
+    """Bytes follow a datum, which is `value`: as Confluent's deserializers do, users are shown it,
+    together with this reason."""
+
+    def __init__(self, why: str, value: object) -> None:
+        super().__init__(why)
+        self.value = value
+
+    def __reduce__(self) -> tuple[type[BytesLeft], tuple[str, object]]:
+        return type(self), (self.why, self.value)
 
 
 class PartitionNotOpened(StorageError):
