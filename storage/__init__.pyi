@@ -237,6 +237,9 @@ from .operations.expire import expire as expire
 from .operations.explain import Explain as Explain
 from .operations.explain import ExplainedLookup as ExplainedLookup
 from .operations.explain import explain as explain
+from .operations.export_schemas import ExportedFile as ExportedFile
+from .operations.export_schemas import ExportSchemas as ExportSchemas
+from .operations.export_schemas import export_schemas as export_schemas
 from .operations.first_pass import first_pass as first_pass
 from .operations.groups import GroupLags as GroupLags
 from .operations.groups import GroupMember as GroupMember
@@ -317,6 +320,10 @@ from .operations.salvage import is_useless as is_useless
 from .operations.salvage import salvage_segment as salvage_segment
 from .operations.salvage import salvaged_partition as salvaged_partition
 from .operations.salvage import segments_to_salvage as segments_to_salvage
+from .operations.schemas import ListedSchema as ListedSchema
+from .operations.schemas import ListSchemas as ListSchemas
+from .operations.schemas import list_schemas as list_schemas
+from .operations.schemas import registry_of as registry_of
 from .operations.small_ranges import SmallRanges as SmallRanges
 from .operations.survey import ReferencedViews as ReferencedViews
 from .operations.survey import Survey as Survey

@@ -35,6 +35,7 @@ VERBS: Final = {
     "dump": "dump",
     "groups": "groups",
     "cluster": "cluster",
+    "schemas": "schemas",
     "topic": "topic",
     "append": "append",
     "expire": "expire",
