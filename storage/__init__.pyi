@@ -79,6 +79,7 @@ from .errors import StorageError as StorageError
 from .errors import TopicExists as TopicExists
 from .errors import UnknownGroup as UnknownGroup
 from .errors import UnknownPartition as UnknownPartition
+from .errors import UnknownSchema as UnknownSchema
 from .errors import UnknownTopic as UnknownTopic
 from .errors import Unregistered as Unregistered
 from .errors import fresh as fresh
@@ -375,6 +376,7 @@ from .operations.why import Standing as Standing
 from .operations.why import Why as Why
 from .operations.why import explained as explained
 from .operations.why import why as why
+from .schemas.registry_state import RegisteredVersion as RegisteredVersion
 from .segment.check.verify_digest import SegmentDigest as SegmentDigest
 from .segment.check.verify_index import Finding as Finding
 from .segment.dump.dump import Dump as Dump
