@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 
 from kafkafs.storage.format.layout import Codec
 from kafkafs.storage.format.records.arrow import to_record_batch
+from kafkafs.storage.format.records.columns import Damage
 from kafkafs.storage.log_dirs.engine import Engine
 from kafkafs.storage.operations.transfer.export import export
 from kafkafs.storage.operations.transfer.record_files import SCHEMA
@@ -56,7 +57,8 @@ def _parquet(plan: Plan, codec: Codec) -> Outcomes:
 
 def _table(log: Path) -> pa.Table:
     view = Engine(str(log)).log(TOPIC, 0).view()
-    parts = (to_record_batch(each, TOPIC, 0, SCHEMA.names) for each in view.scan())
+    columns = (each for each in view.scan() if not isinstance(each, Damage))
+    parts = (to_record_batch(each, TOPIC, 0, SCHEMA.names) for each in columns)
     return pa.Table.from_batches(parts, SCHEMA).combine_chunks()
 
 

@@ -74,7 +74,7 @@ class Registry(http.server.BaseHTTPRequestHandler):
 
     def _answer(self) -> None:
         size = int(self.headers.get("Content-Length") or 0)
-        body = json.loads(self.rfile.read(size)) if size else None
+        body: Any = json.loads(self.rfile.read(size)) if size else None
         self.requests.append((self.command, self.path, body))
         references = (body or {}).get("references", [])
         is_known = all((each["subject"], each["version"]) in self.known for each in references)

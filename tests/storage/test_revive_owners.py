@@ -46,8 +46,8 @@ def source(corpora: Corpora, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         found = real(self, name)
         if name is not None or self.path != str(path):
             return found
-        fields, others = found.__reduce__()[1]
-        return os.stat_result([*fields[:4], *OWNER, *fields[6:]], others)
+        named = {name: getattr(found, name) for name in dir(found) if name.startswith("st_")}
+        return os.stat_result([*found[:4], *OWNER, *found[6:]], named)
 
     monkeypatch.setattr(DirFd, "stat", changed)
     return path

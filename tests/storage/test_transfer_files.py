@@ -188,7 +188,7 @@ def test_a_tree_that_duckdb_and_polars_read(tmp_path: Path, by: Period) -> None:
     source = made(tmp_path / "a", [[SimpleRecord(time, b"k", b"v") for time in times]])
     exported(source, tmp_path / "out", by=by)
     pattern = f"{tmp_path}/out/**/*.parquet"
-    found = duckdb.sql(
+    found = duckdb.execute(
         f"select topic, count(*), count(distinct date) from read_parquet('{pattern}',"
         " hive_partitioning = true) group by topic"
     ).fetchall()
@@ -224,7 +224,7 @@ def test_a_line_of_csv_larger_than_a_block(tmp_path: Path) -> None:
     values = [b"x" * (9 << 20), b"y", b'"' * (5 << 20), b"z"]
     batches = [[SimpleRecord(TIME, None, value)] for value in values]
     exported(made(tmp_path / "a", batches), tmp_path / "out", format="csv")
-    found = []
+    found: list[Any] = []
     for path in files(tmp_path / "out"):
         for batch in read_file(DirFd(str(path.parent)).open(path.name)):
             found += zip(
