@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from tests import answers
 from tests.building import BatchFields, build_batch
 from tests.conftest import Corpora
 from tests.logs import write_log_dir, write_partition
+from tests.registry_records import record, schema
 
 Answer = Mapping[str, Any]
 
@@ -110,32 +111,6 @@ def test_usage(corpora: Corpora) -> None:
 
 
 # -- topics of our own -----------------------------------------------------------------------------
-
-
-def record(key: Any, value: Any) -> SimpleRecord:
-    return SimpleRecord(1000, json.dumps(key).encode(), value and json.dumps(value).encode())
-
-
-def schema(
-    subject: str,
-    version: int,
-    number: int,
-    text: str = '"string"',
-    references: Sequence[tuple[str, str, int]] = (),
-    **others: Any,
-) -> SimpleRecord:
-    key = {"keytype": "SCHEMA", "subject": subject, "version": version, "magic": 1}
-    fields = ("name", "subject", "version")
-    value = {
-        "subject": subject,
-        "version": version,
-        "id": number,
-        "schema": text,
-        "deleted": False,
-        "references": [dict(zip(fields, each, strict=True)) for each in references],
-        **others,
-    }
-    return record(key, value)
 
 
 def registry(directory: Path, *records: SimpleRecord, topic: str = "_schemas") -> RegistryImage:
