@@ -44,7 +44,7 @@ READING: Final[Mapping[str, list[str]]] = {
     "history": ["history DIR TOPIC nobody", "history --json DIR TOPIC/0 nobody"],
     "diff": ["diff DIR DIR", "diff --bytes DIR DIR TOPIC/0", "diff DIR EMPTY"],
     "cluster": ["cluster DIR", "cluster --json DIR topics NEW", "cluster log DIR"],
-    "schemas": ["schemas DIR", "schemas --usage DIR", "schemas export DIR -o OUT"],
+    "schemas": ["schemas DIR", "schemas --usage DIR", "schemas export DIR -o FULL"],
     "why": ["why DIR TOPIC/0", "why DIR NEW/0"],
     "verify": ["verify DIR", "verify DIR TOPIC/0"],
     "report": ["report DIR -o -", "report --deep DIR TOPIC NEW -o -"],

@@ -61,7 +61,10 @@ def test_wrong_use(kafkafs: Kafkafs, corpus: Corpus, tmp_path: Path) -> None:
     assert kafkafs("schemas", "export", root, "-o", f"{root}/s-avro-0/new").exit_code == 2
 
 
-def test_no_registry(kafkafs: Kafkafs, corpus: Corpus) -> None:
+def test_no_registry(kafkafs: Kafkafs, corpus: Corpus, tmp_path: Path) -> None:
+    result = kafkafs("schemas", "export", corpus("kafka39"), "-o", tmp_path / "new")
+    assert "nothing is written" in stderr_of(result, 0)
+    assert not (tmp_path / "new").exists()
     result = kafkafs("schemas", corpus("kafka39"))
     assert "no schemas are recorded in these directories" in stderr_of(result, 0)
 

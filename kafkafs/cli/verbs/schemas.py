@@ -172,6 +172,10 @@ def _export(
     files: list[ExportedFile] = []
     request = ExportSchemas(subjects, with_deleted=deleted)
     code = perform(log_dirs, configs, request, export_schemas, files.append, at=at)
+    if not any(file.is_schema for file in files):
+        if not code:
+            failures.warn("no schemas are recorded in these directories: nothing is written")
+        return code
     for file in files:
         path = os.path.join(target, file.name)
         os.makedirs(os.path.dirname(path), exist_ok=True)
