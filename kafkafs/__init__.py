@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         TopicExists,
         UnknownGroup,
         UnknownPartition,
+        UnknownSchema,
         UnknownTopic,
     )
 
@@ -63,6 +64,7 @@ __all__ = [
     "Transaction",
     "UnknownGroup",
     "UnknownPartition",
+    "UnknownSchema",
     "UnknownTopic",
     "WritableLogDirectories",
     "WritablePartition",

@@ -12,6 +12,7 @@ from kafkafs.storage import (
     Clock,
     Engine,
     GroupsReader,
+    RegistryReader,
     TopicPartition,
     UnknownPartition,
     UnknownTopic,
@@ -34,8 +35,10 @@ if TYPE_CHECKING:
     from .node import FixedFile
     from .writes.changes import Changes
 
-# Number of group names, topics and partitions with an inode number at a time.
+# Number of group names, topics and partitions, and of subjects, versions and schemas, with an inode
+# number at a time.
 _MOST_GROUP_PATHS: Final = 1 << 16
+_MOST_SCHEMA_PATHS: Final = 1 << 16
 
 
 class GroupPath(NamedTuple):
@@ -46,6 +49,16 @@ class GroupPath(NamedTuple):
     topic: str | None = None
     partition: int | None = None
     is_status: bool = False
+
+
+class SchemaPath(NamedTuple):
+    """What a node below `.kafkafs/subjects` shows, a subject or a version of it; or one below
+    `.kafkafs/schemas`: an id in its context."""
+
+    subject: str = ""
+    version: int | None = None
+    context: str = ""
+    schema_id: int | None = None
 
 
 class Catalog:
@@ -80,6 +93,9 @@ class Catalog:
         #: The groups, and what each inode number in `.kafkafs/groups` shows.
         self.groups = GroupsReader(engine)
         self.group_paths: RecentPlaces[GroupPath] = RecentPlaces(_MOST_GROUP_PATHS)
+        #: The schema registry, and what each inode number in its directories shows.
+        self.registry = RegistryReader(engine, reader_config(engine.configs).kafkafs_schemas_topic)
+        self.schema_paths: RecentPlaces[SchemaPath] = RecentPlaces(_MOST_SCHEMA_PATHS)
         self.started_ns = time.time_ns()
         self._partitions: dict[TopicPartition, MountedPartition] = {}
         self._lock = threading.Lock()  # guards _partitions

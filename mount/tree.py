@@ -32,7 +32,7 @@ from .options import MountOptions
 from .partition import InodePlace, MountedPartition, Scope, Topic
 from .vfs.contents import CONTENT_PLACE
 from .vfs.errnos import NoSuchName, Stale
-from .vfs.inodes import GROUPS_PLACE, NUMBER_BITS, Inode, InodeKind, unpack
+from .vfs.inodes import GROUPS_PLACE, NUMBER_BITS, SCHEMAS_PLACE, Inode, InodeKind, unpack
 
 if TYPE_CHECKING:
     from .writes.changes import Changes
@@ -78,6 +78,10 @@ class Tree:
             from .nodes.groups import group_node
 
             return group_node(self.catalog, inode.number)
+        if inode.kind == InodeKind.TOP and inode.place == SCHEMAS_PLACE:
+            from .nodes.schemas import schema_node
+
+            return schema_node(self.catalog, inode.number)
         if inode.kind == InodeKind.TOP:
             return top_node(self.catalog, inode.number)
         if inode.kind == InodeKind.SCRATCH:
@@ -113,7 +117,7 @@ class Tree:
         """Returns False if `node(number)` needs only memory and pages that are mostly cached."""
         inode = unpack(number)
         if inode.kind in (InodeKind.TOP, InodeKind.SCRATCH):
-            return inode.place == GROUPS_PLACE
+            return inode.place in (GROUPS_PLACE, SCHEMAS_PLACE)
         if inode.kind == InodeKind.RANGE:
             range_, _ = self.catalog.ranges.by_inode(number)
             return not range_.partition.has_view

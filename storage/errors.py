@@ -15,6 +15,7 @@
     ├── MetadataUnavailable  looking up: the metadata on the disk do not reach back that far
     ├── UnknownName          looking up: the cluster's metadata has nothing of that name
     ├── SegmentGone          reading: the file vanished, as live retention and cleaning cause
+    ├── DataLoss             reading: records that were to be read no longer exist
     ├── CorruptError         reading: bytes that no Kafka broker wrote
     ├── CleaningAborted      cleaning: the log was truncated or deleted, or cleaning was stopped
     ├── UnknownSchema        looking up: no schema has this id, or no subject this name
@@ -28,6 +29,7 @@
     ├── TopicExists          creating: the topic exists, or one whose name differs in . and _
     ├── ConfigsNotRemoved    deleting: the topic is gone, but not its configs in kafkafs's own file
     ├── BadLine              appending lines: one is not a record, or was refused
+    ├── OtherJob             resuming: the notes are those of another job
     ├── NotClosed            closing: everything is durable, but the next opening must recover
     └── Refused              writing: Kafka would answer with an error; nothing was written
         ├── InvalidTopic, InvalidPartitions, Unregistered
@@ -338,15 +340,18 @@ class RecordNotFound(StorageError):
 
 
 class NotErased(StorageError):
-    """The file `path` holds records that were to be erased, and still does because of `why`."""
+    """The file `path` holds records that were to be erased, and still does because of `why`; or it
+    may hold some if `is_certain` is false."""
 
-    def __init__(self, path: str, why: str) -> None:
-        super().__init__(path, why)
+    def __init__(self, path: str, why: str, is_certain: bool = True) -> None:
+        super().__init__(path, why, is_certain)
         self.path = path
         self.why = why
+        self.is_certain = is_certain
 
     def __str__(self) -> str:
-        return f"{printable(self.path)}: still holds such records: {self.why}"
+        holds = "still holds" if self.is_certain else "may still hold"
+        return f"{printable(self.path)}: {holds} such records: {self.why}"
 
 
 class SegmentGone(StorageError):
@@ -361,6 +366,15 @@ class SegmentGone(StorageError):
 
     def __str__(self) -> str:
         return f"{printable(self.file)}: the file was removed or replaced"
+
+
+class DataLoss(StorageError):
+    """Records that were to be read no longer exist: retention deleted them, or their topic was
+    deleted. The message says which."""
+
+
+class OtherJob(StorageError):
+    """A directory has the notes of another job, or of the same job with other arguments."""
 
 
 class CleaningAborted(StorageError):
@@ -463,7 +477,8 @@ class Unregistered(Refused):
     def __init__(self, topic: str, directory: str, *, has_metadata: bool) -> None:
         partitions = f"the new partitions of {printable(topic)}"
         if has_metadata:
-            known, or_else = f"whose metadata has no replicas of {partitions} on this node", ""
+            known = f"whose metadata has no replicas of {partitions} on this node"
+            or_else = "if it is the only voter, use `kafkafs topic create --register`, else "
         else:
             known = f"and its metadata, which would list {partitions}, is not here"
             or_else = "give all of the broker's log.dirs, "

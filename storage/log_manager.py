@@ -42,6 +42,7 @@ from .log_dirs.log_opening import LogOpening, Recovered
 from .log_dirs.purging import FoundLeftover, find_leftovers, purge
 from .log_dirs.writable_log_dir import WritableLogDir
 from .log_dirs.writable_log_dirs import WritableLogDirs, refuse_same_partitions
+from .topics.registering import Registering
 from .topics.restoring import Restoring
 from .topics.topic_configs import StoredTopicConfigs
 from .topics.topics import Topics
@@ -136,6 +137,7 @@ class LogManager(Engine):
         topics = Topics(self, dirs, kept, opening, cleaner, clock, unregistered)
         self._opening, self._topics = opening, topics
         self._restoring = Restoring(self, topics, dirs, kept, opening, cleaner, clock)
+        self.registering = Registering(self, topics, dirs, kept, opening, clock)
 
     # -- partitions -----------------------------------------------------------------------------
 
@@ -172,18 +174,20 @@ class LogManager(Engine):
         *,
         carried_over: bool = False,
         unregistered: bool = False,
+        register: Callable[[str], None] | None = None,
     ) -> str:
         """Creates a topic with partitions 0 to `partitions` - 1 or, on a node that has only some of
         them, with the given partition numbers. Returns its id, generated unless given. With
         `carried_over` the configs come from another cluster, and may be ones that only an older
-        Kafka accepted.
+        Kafka accepted. `register` is called last, with the topic's id, to make the topic known to
+        the cluster of the directories, which then is not checked.
 
         Raises Unregistered if a KRaft broker would turn its partitions into strays, unless
-        `unregistered`; InvalidTopic, TopicExists, InvalidPartitions or ConfigError. On failure
-        nothing of it remains.
+        `unregistered`; InvalidTopic, TopicExists, InvalidPartitions or ConfigError, and what
+        `register` raises. On failure nothing of it remains.
         """
         return self._topics.create(
-            topic, partitions, configs or {}, topic_id, carried_over, unregistered
+            topic, partitions, configs or {}, topic_id, carried_over, unregistered, register
         )
 
     def create_partitions(self, topic: str, total: int, *, unregistered: bool = False) -> None:

@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from pathlib import Path
 
 from kafkafs.storage.clock import SetClock
-from kafkafs.storage.format.layout import Codec
+from kafkafs.storage.format.layout import RECORD_BATCH_OVERHEAD, Codec
+from kafkafs.storage.format.records.batch import BatchTable, scan
+from kafkafs.storage.format.records.codecs import Scratch, decompress
 from kafkafs.storage.format.records.record_columns import SimpleRecord
 from kafkafs.storage.log.append.writer import LogWriter
 from kafkafs.storage.log_dirs.engine import Engine
+from kafkafs.storage.log_dirs.selection import Selection
 from kafkafs.storage.log_manager import LogManager
+from kafkafs.storage.operations.erase import Erase, ErasedFile, erase
+from kafkafs.storage.operations.verifier import Verifier
 from tests.building import BatchFields, build_batch
 from tests.reading import UNCOMMITTED, Plain, read
 from tests.writing import NOW
 
 TOPIC = "people"
+ALL = Selection.of(TOPIC)
 KEY = b"person-7"
 #: In every key and value of the person.
 TRACE = b"person-7"
 CONFIGS = {"internal.segment.bytes": "2000", "retention.ms": "-1", "index.interval.bytes": "500"}
+_LEGIBLE_BYTES = 64 << 20
 CODECS = (Codec.NONE, Codec.GZIP, Codec.NONE, Codec.LZ4, Codec.ZSTD, Codec.SNAPPY)
 
 
@@ -80,6 +88,51 @@ def records_of(root: Path) -> list[Plain]:
 
 
 def traces(root: Path) -> list[str]:
-    """The files in which the person's bytes are found as they are."""
+    """The files below a directory that hold the person's bytes: as they are, or in records that are
+    compressed."""
     found = [file for file in root.rglob("*") if file.is_file()]
-    return [file.name for file in found if TRACE in file.read_bytes().replace(b"person-70", b"")]
+    return [file.name for file in found if TRACE in _legible(file).replace(b"person-70", b"")]
+
+
+def _legible(file: Path) -> bytes:
+    """The bytes of a file, and the decompressed records of the batches at its beginning."""
+    data = file.read_bytes()
+    table, _ = scan(data, len(data), 0, BatchTable.empty(len(data) // 61 + 1), whole=True)
+    scratch = Scratch(_LEGIBLE_BYTES)
+    for batch in table:
+        if batch.codec is not Codec.NONE and batch.record_count > 0:
+            start, end = batch.position + RECORD_BATCH_OVERHEAD, batch.position + batch.size
+            decompress(batch.codec, memoryview(data), start, end, 2, scratch)
+    return data + bytes(scratch.data[: scratch.used])
+
+
+def run(manager: LogManager, request: Erase) -> list[ErasedFile]:
+    rows = []
+    for row in erase(manager, request):
+        assert isinstance(row, ErasedFile), row
+        assert ErasedFile.of_json(row.as_json()) == row
+        rows.append(row)
+    return rows
+
+
+def findings(root: Path) -> list[str]:
+    verifier = Verifier(Engine([str(root)]))
+    return [str(each) for key in verifier.partitions() for each in verifier.partition(key)]
+
+
+def sums(root: Path) -> dict[str, str]:
+    files = sorted((root / f"{TOPIC}-0").glob("*.log"))
+    return {str(file): hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
+
+
+def snapshot(root: Path) -> dict[str, bytes]:
+    found = [file for file in root.rglob("*") if file.is_file()]
+    return {str(file.relative_to(root)): file.read_bytes() for file in found}
+
+
+def facts(row: ErasedFile) -> tuple[str, int, bool, int, str]:
+    return row.file, row.records, row.is_removed, row.size, row.sha256
+
+
+def partition(root: Path) -> Path:
+    return root / f"{TOPIC}-0"

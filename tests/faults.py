@@ -118,6 +118,10 @@ class FailingCalls(Calls):
         call = super().utime
         self._call("utime", path_of(fd), lambda: call(fd, mtime_ns))
 
+    def chown(self, name: str, user: int, group: int, directory: int) -> None:
+        call = super().chown
+        self._call("chown", name, lambda: call(name, user, group, directory))
+
 
 # What RecordingCalls records. Files and directories are numbers, which are never reused.
 

@@ -77,12 +77,15 @@ ANSWERS: dict[str, tuple[list[int], str]] = {
     "Everything on one page": ([0], r"No damage was found"),
     "What would retention delete": ([0], r"orders +0 +0 +149315 .* retention.ms\n"),
     "Copy a topic": ([0, 0, 1], r"orders/2: 6653 records, offsets 0 to 6652\ncluster id: "),
-    "Export a partition to Parquet": ([0], r"^$"),
+    "Export everything to Parquet": ([0], r"^$"),
+    "The text of schemas": ([0], r'^\{"type":"record","name":"Shorts_hard",'),
     "Open in pandas, DuckDB, Polars": ([0, 0, 0], r"\[100 rows x 8 columns\](.|\n)*20000(.|\n)*"),
     "A segment is broken": ([1, 1], r"0+2648.log: position 10401: batch 2873-2880: crc is"),
     "In a container": ([0], r""),
     "As another user": ([0, 0], r'^\{"order":'),
 }
+#: The log directories of the pages.
+SOURCES = {"data": "kafka43-clean", "damaged": "kafka43-torn", "registry": "schemas43"}
 KERNELS = INSTALLED_KERNELS.removeprefix("kafkafs/")
 POSITION = re.compile(r"`([\w/]+\.py)`, `([\w.]+)`")
 
@@ -247,7 +250,7 @@ def test_options_exist() -> None:
 
 
 def test_the_configs_of_the_reader_have_these_defaults() -> None:
-    listed = re.findall(r"`(kafkafs\.[\w.]+)` \((\d+)\)", CLI_PAGE.read_text())
+    listed = re.findall(r"`(kafkafs\.[\w.]+)` \(`?(\d+|_\w+)`?\)", CLI_PAGE.read_text())
     assert dict(listed) == config_texts(reader_config(run_configs(())))
 
 
@@ -272,12 +275,12 @@ def test_the_packages_to_install_are_those_of_the_setup() -> None:
 
 @contextmanager
 def workplace(corpus: Callable[[str], Path]) -> Iterator[Path]:
-    """A directory that every user can enter, with /data, /damaged and the mount points of the
-    pages. The data are copies."""
+    """A directory that every user can enter, with the directories and mount points of the pages.
+    The data are copies."""
     with tempfile.TemporaryDirectory(prefix="kafkafs-pages-") as directory:
         root = Path(directory)
         root.chmod(0o755)
-        for name, source in (("data", "kafka43-clean"), ("damaged", "kafka43-torn")):
+        for name, source in SOURCES.items():
             copied = [str(corpus(source)), str(root / name)]
             subprocess.run(["cp", "-a", "--sparse=always", *copied], check=True)
         for mount in ("kafka", "all", "check", "log"):
@@ -332,7 +335,8 @@ def test_recipe(question: str, mounted: Path) -> None:
     printed = "".join(each.stdout for each in done)
     assert re.search(pattern, printed, re.MULTILINE), printed
     if question.startswith("Export"):
-        assert (mounted / "table" / "orders-0.parquet").stat().st_size > 100_000
+        exported = (mounted / "table" / "parquet").rglob("*.parquet")
+        assert sum(path.stat().st_size for path in exported) > 1_000_000
     if question.startswith("Copy"):
         with kafkafs.open(str(mounted / "copy")) as d:
             assert d.topics == {"orders": [0, 1, 2]}

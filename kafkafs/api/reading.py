@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         KeyVersion,
         Log,
         Record,
+        RegisteredVersion,
         View,
     )
 
@@ -116,6 +117,23 @@ class LogDirectories(_ForReading):
             return describe_groups(self._engine, names, on_damage)
         with closing(self._engine.as_of(milliseconds(at))) as engine:
             return describe_groups(engine, names, on_damage)
+
+    def schemas(
+        self, *subjects: str, at: Time | None = None, on_damage: OnDamage | None = None
+    ) -> list[RegisteredVersion]:
+        """Returns the versions of these subjects, or of all, that a schema registry has written to
+        its topic (`_schemas`, or `kafkafs.schemas.topic`), now or `at` another time (as in
+        `offset_for_time`): each with its `schema` (`id`, `guid`, `type`, `text`, `references`) and
+        its `deletion`: "none", "soft", or "hard" for one that is only still on the disk.
+
+        Raises UnknownSchema, and CorruptError if the topic is damaged or contradicts itself; with
+        `on_damage`, it is called with each of these errors, and everything else is returned.
+        """
+        self._engine.close_removed_if_due()
+        if at is None:
+            return _registered_versions(self._engine, subjects, on_damage)
+        with closing(self._engine.as_of(milliseconds(at))) as engine:
+            return _registered_versions(engine, subjects, on_damage)
 
     def cluster(self, *, at: Time | None = None, offset: int | None = None) -> Cluster:
         """Returns the cluster as its metadata log records it: topics, brokers, configs, quotas,
@@ -352,6 +370,23 @@ class Partition(_ForReading):
 
         at_ms = None if at is None else milliseconds(at)
         return compacted(self._engine, self.topic, self.partition, at_ms)
+
+
+def _registered_versions(
+    engine: Engine, subjects: tuple[str, ...], on_damage: OnDamage | None
+) -> list[RegisteredVersion]:
+    from kafkafs.storage import ListSchemas, PartitionFailed, fresh, list_schemas
+
+    found = []
+    for row in list_schemas(engine, ListSchemas(subjects)):
+        if not isinstance(row, PartitionFailed):
+            found.append(row.version)
+            continue
+        assert row.cause is not None
+        if on_damage is None:
+            raise fresh(row.cause)
+        on_damage(row.cause)
+    return found
 
 
 def _isolation(name: str) -> Isolation:

@@ -15,7 +15,7 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 from kafkafs.storage import TopicPartition, milliseconds
 
@@ -27,16 +27,21 @@ if TYPE_CHECKING:
     from kafkafs.storage import (
         BatchPlan,
         CompactedLog,
+        ErasedFile,
         Log,
         LogAppendInfo,
         LogManager,
         LogWriter,
         OpenTransaction,
+        PartitionFailed,
         Record,
         RecordColumns,
+        Selection,
         SimpleRecord,
         TransactionalProducer,
     )
+
+_Row = TypeVar("_Row")
 
 BATCH_SIZE: Final = 16384  # bytes; the default of Kafka's producer
 
@@ -135,17 +140,40 @@ class WritableLogDirectories(LogDirectories):
         cleaned; CleaningAborted if a log is truncated, deleted, or being cleaned by the background
         task.
         """
-        from kafkafs.storage import Compact, CompactedLog, Selection, compact
+        from kafkafs.storage import Compact, CompactedLog, compact
 
-        selection = Selection(((topic, None if partition is None else operator.index(partition)),))
-        rows = list(compact(self._writable, Compact(selection, force=force, everything=True)))
-        failures = [row.cause for row in rows if not isinstance(row, CompactedLog) and row.cause]
-        if failures:
-            try:
-                raise failures[0]
-            finally:
-                del failures, rows  # breaks the reference cycle with this frame
-        return [row for row in rows if isinstance(row, CompactedLog)]
+        request = Compact(_selection(topic, partition), force=force, everything=True)
+        return _results(compact(self._writable, request), CompactedLog)
+
+    def erase(
+        self,
+        topic: str,
+        partition: int | None = None,
+        *,
+        keys: bytes | str | Iterable[bytes | str] = (),
+        prefix: bytes | str | None = None,
+        offset: int | None = None,
+        dry_run: bool = False,
+    ) -> list[ErasedFile]:
+        """Erases the records with one of `keys`, those whose key begins with `prefix`, or the one
+        at `offset` of one partition from all files of a topic or partition. All other records keep
+        their offsets. Returns each file that held one, with its SHA-256 before and after; an empty
+        list if there is none. With `dry_run`, only finds them.
+
+        Raises UnknownTopic, UnknownPartition, or ValueError unless exactly one of the three is
+        given. After trying all files, raises the first error: CorruptError for damage in a
+        partition, which is left as it was; NotErased for a file that holds such a record and stays,
+        such as that of a stray partition; CleaningAborted as for `compact`. The error has a note
+        for each file from which records were erased.
+        """
+        from kafkafs.storage import Erase, ErasedFile, erase, errors
+
+        given = [keys] if isinstance(keys, bytes | str) else keys
+        some = frozenset(key.encode() if isinstance(key, str) else key for key in given)
+        wanted = _selection(topic, partition)
+        request = Erase(wanted, some, _bytes(prefix), offset, dry_run)
+        rows = erase(self._writable, request)
+        return _results(rows, ErasedFile, but=errors.RecordNotFound)
 
     @contextmanager
     def transaction(self, *, durable: bool = False) -> Iterator[Transaction]:
@@ -189,6 +217,38 @@ class WritableLogDirectories(LogDirectories):
         """Keeps a producer for a later transaction, or to retry ending its transaction."""
         with self._guard:
             (self._unended if producer.is_in_transaction else self._idle).append(producer)
+
+
+def _selection(topic: str, partition: int | None) -> Selection:
+    from kafkafs.storage import Selection
+
+    return Selection(((topic, None if partition is None else operator.index(partition)),))
+
+
+def _results(
+    rows: Iterable[_Row | PartitionFailed],
+    kind: type[_Row],
+    but: type[Exception] | tuple[()] = (),
+) -> list[_Row]:
+    """Returns the rows of an operation after all were made. Raises the first error that is not a
+    `but`, with a note for each row."""
+    from kafkafs.storage import PartitionFailed
+
+    found: list[_Row] = []
+    failures: list[Exception] = []
+    for row in rows:
+        if isinstance(row, kind):
+            found.append(row)
+        elif isinstance(row, PartitionFailed) and not isinstance(row.cause, but):
+            failures.append(row.cause or RuntimeError(row.error))
+    if failures:
+        for done in found:
+            failures[0].add_note(f"done: {done}")
+        try:
+            raise failures[0]
+        finally:
+            del failures, rows  # breaks the reference cycle with this frame
+    return found
 
 
 def _end_transaction(producer: TransactionalProducer) -> None:

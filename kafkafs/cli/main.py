@@ -35,6 +35,7 @@ VERBS: Final = {
     "dump": "dump",
     "groups": "groups",
     "cluster": "cluster",
+    "schemas": "schemas",
     "topic": "topic",
     "append": "append",
     "expire": "expire",
@@ -49,6 +50,8 @@ VERBS: Final = {
     "diff": "diff",
     "report": "report",
     "restore": "restore",
+    "export": "export",
+    "import": "import_",
     "transactions": "transactions",
     "spark": "spark",
     "completion": "completion",
@@ -59,7 +62,7 @@ _FORMER: Final = {"retain": "expire"}
 WRITING: Final = frozenset(
     (
         *("mount", "topic", "append", "expire", "compact", "erase", "purge", "undelete"),
-        *("recover", "transactions", "spark"),
+        *("recover", "revive", "transactions", "import", "spark"),
     )
 )
 #: The verbs that open no log directory.

@@ -49,12 +49,15 @@ _PASSING: Final = (
 # The broker configs that apply to a topic without configs of its own.
 _BROKER_NAMES: Final = {
     "retention.ms": "log.retention.ms",
+    "retention.bytes": "log.retention.bytes",
     "max.message.bytes": "message.max.bytes",
     "message.timestamp.type": "log.message.timestamp.type",
     "message.timestamp.before.max.ms": "log.message.timestamp.before.max.ms",
     "message.timestamp.after.max.ms": "log.message.timestamp.after.max.ms",
     "cleanup.policy": "log.cleanup.policy",
 }
+# What a broker uses if it has no log.retention.ms, and the milliseconds in it.
+_RETENTION: Final = (("log.retention.minutes", 60_000), ("log.retention.hours", 3_600_000))
 
 
 T = TypeVar("T")
@@ -164,7 +167,11 @@ class TargetCluster:
         on it."""
         resource = ConfigResource(ResourceType.BROKER, str(self.broker_ids[0]))
         found = self._described(resource, "the configs of a broker")
-        return {name: found[other] for name, other in _BROKER_NAMES.items() if other in found}
+        defaults = {name: found[other] for name, other in _BROKER_NAMES.items() if other in found}
+        for name, unit in _RETENTION:
+            if name in found:
+                defaults.setdefault("retention.ms", str(int(found[name]) * unit))
+        return defaults
 
     def _described(self, resource: ConfigResource, what: str) -> dict[str, str]:
         (future,) = self._admin.describe_configs([resource]).values()

@@ -56,6 +56,8 @@ class RestoreRequest:
         for target in targets:
             if not is_legal_topic(target):
                 raise RestoreError(f"{target!r} is not a legal name of a topic")
+            if target in kafkas:
+                raise RestoreError(f"{target} is Kafka's own topic, which no other may be")
             if targets.count(target) > 1:
                 raise RestoreError(f"two topics are to be restored as {target}")
         return names
@@ -64,7 +66,8 @@ class RestoreRequest:
 @dataclass(frozen=True, slots=True)
 class TopicPlan:
     """A topic to restore as `target`. `here`: the first offset to restore and the offset to end
-    before, of each partition in the directories, out of `partitions`. `configs`: its own ones."""
+    before, of each partition in the directories, out of `partitions`. `configs`: its own ones.
+    `largest`: the bytes of the largest partition's segments with records to restore."""
 
     source: str
     target: str
@@ -72,6 +75,7 @@ class TopicPlan:
     replication: int
     configs: Mapping[str, str]
     here: Mapping[int, tuple[int, int]]
+    largest: int
 
     @property
     def targets(self) -> list[TopicPartition]:
@@ -105,6 +109,9 @@ def plans(engine: Engine, cluster: TargetCluster, request: RestoreRequest) -> li
         known = engine.metadata().topics.get(name)
         registered = {} if known is None else known.partitions
         replicas = max((len(each.replicas) for each in registered.values()), default=-1)
+        views = {number: engine.log(name, number).view() for number in numbers}
+        here = {number: span(view, request) for number, view in views.items()}
+        sizes = (_size(views[number], *here[number]) for number in numbers)
         found.append(
             TopicPlan(
                 name,
@@ -112,7 +119,8 @@ def plans(engine: Engine, cluster: TargetCluster, request: RestoreRequest) -> li
                 max([*registered, *numbers]) + 1,
                 min(replicas, len(cluster.broker_ids)),
                 own_configs(engine, name),
-                {number: span(engine.log(name, number).view(), request) for number in numbers},
+                here,
+                max(sizes, default=0),
             )
         )
     return found
@@ -138,6 +146,15 @@ def span(view: View, request: RestoreRequest) -> tuple[int, int]:
         found = view.offset_for_time(request.until_ms, Isolation.READ_COMMITTED)
         high = high if found is None else max(low, found)
     return low, high
+
+
+def _size(view: View, low: int, high: int) -> int:
+    """Returns the bytes of the segments with offsets from `low` to `high`, exclusive."""
+    return sum(
+        each.size
+        for each in view.segments
+        if each.base_offset < high and (each.is_active or each.next_base > low)
+    )
 
 
 def obstacles(

@@ -13,13 +13,17 @@ from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from kafkafs.storage import Columns, Int64s, TopicPartition
+from kafkafs.storage import Columns, Int64s, TopicPartition, record_tuples
 
 from .cluster import RestoreError, TargetCluster
-from .records import fields
 from .state import OffsetRun, RestoredPartition, RestoreState, RestoreStateFile, runs_of
 
 SAVE_SECONDS: Final = 1.0
+#: How long to wait for the next acknowledgement. librdkafka's own limit would also count the time
+#: that a record waits for those before it, which on a slow network is longer.
+STALL_SECONDS: Final = 120.0
+# Two checks that are further apart are not of the same wait.
+_WAITING_SECONDS: Final = 5.0
 # Records between two calls of `poll`, which frees the memory of acknowledged ones.
 _POLL_RECORDS: Final = 2000
 _QUEUED_RECORDS: Final = 500_000
@@ -29,6 +33,7 @@ _LARGEST_MESSAGE: Final = 1_000_000_000
 _BATCH_BYTES: Final = 1_000_000
 # What a batch needs besides its records, generously.
 _BATCH_OVERHEAD: Final = 512
+_ADVICE: Final = "the same command continues from there once the cause is removed"
 
 
 class RecordProducer:
@@ -50,6 +55,7 @@ class RecordProducer:
         self._producer: Any = cluster.client(
             Producer,
             linger_ms=20,
+            message_timeout_ms=0,
             compression_type=compression,
             queue_buffering_max_messages=_QUEUED_RECORDS,
             queue_buffering_max_kbytes=_QUEUED_KIB,
@@ -63,7 +69,8 @@ class RecordProducer:
         self._rows: list[tuple[TopicPartition, OffsetRun]] = []
         self._sent: deque[Int64s] = deque()
         self._unacknowledged = 0
-        self._saved_at = time.monotonic()
+        self._waiting = 0
+        self._saved_at = self._checked_at = self._progress_at = time.monotonic()
 
     def _on_failure(self, error: KafkaError | None, _message: object) -> None:
         if error is not None and self._failed is None:
@@ -81,7 +88,7 @@ class RecordProducer:
         done = 0
         self._sent.append(columns.offsets.copy())
         self._unacknowledged += len(columns)
-        for key_, value, timestamp, headers in fields(columns):
+        for key_, value, timestamp, headers in record_tuples(columns):
             try:
                 produce(topic, value, key_, number, None, None, timestamp, headers)
             except BufferError:
@@ -100,6 +107,7 @@ class RecordProducer:
         while True:
             is_empty = not len(self._producer)
             self._poll(key, 0.01)
+            self._check_progress(key)
             try:
                 self._producer.produce(topic, value, key_, number, None, None, timestamp, headers)
             except BufferError:
@@ -116,10 +124,22 @@ class RecordProducer:
         if self._failed is not None:
             raise self._failure(key, self._failed)
 
+    def _check_progress(self, key: TopicPartition) -> None:
+        """Is called again and again while waiting. Raises RestoreError if nothing was acknowledged
+        for too long."""
+        now, waiting = time.monotonic(), len(self._producer)
+        if waiting < self._waiting or now - self._checked_at > _WAITING_SECONDS:
+            self._progress_at = now
+        self._waiting, self._checked_at = waiting, now
+        if waiting and now - self._progress_at > STALL_SECONDS:
+            what = f"has acknowledged no record for {STALL_SECONDS:g} seconds"
+            raise RestoreError(f"{'{}-{}'.format(*key)}: the cluster {what}; {_ADVICE}")
+
     def finish(self, key: TopicPartition, partition: RestoredPartition) -> None:
         """Waits until all records sent so far are acknowledged."""
         while len(self._producer):
             self._producer.flush(0.5)
+            self._check_progress(key)
             self._settle(key, partition)
             self._save_if_due()
         self._settle(key, partition)
@@ -156,7 +176,6 @@ class RecordProducer:
             self.save()
 
     def _failure(self, key: TopicPartition, error: KafkaError) -> RestoreError:
-        advice = "the same command continues from there once the cause is removed"
         return RestoreError(
-            f"{'{}-{}'.format(*key)}: the cluster has not taken a record: {error.str()}; {advice}"
+            f"{'{}-{}'.format(*key)}: the cluster has not taken a record: {error.str()}; {_ADVICE}"
         )

@@ -9,32 +9,24 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
-from typing import Any, Final
-
-import numpy as np
+from itertools import islice
+from typing import Any
 
 from kafkafs.storage import (
-    KEY_SIZE,
-    NO_TIMESTAMP,
-    VALUE_SIZE,
     Codec,
     Columns,
     Engine,
     ProgressListener,
     TopicPartition,
-    time_text,
 )
 
 from .cluster import RestoreError, TargetCluster
 from .planning import Obstacle, RestoreRequest, TopicPlan, obstacles, plans
 from .producing import RecordProducer
-from .records import REPLACED_TIMESTAMP, undamaged
+from .record_facts import RecordFacts, record_obstacles
+from .records import undamaged
 from .resuming import ends_at_rest, written
 from .state import RestoredPartition, RestoreState, RestoreStateFile
-
-_UNLIMITED_MS: Final = 1 << 62
-# What a record needs in a batch besides key and value, without headers.
-_RECORD_OVERHEAD: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,26 +57,6 @@ class RestoredRow:
             return {**row, "bytes": self.size}
         new = {"newFirstOffset": self.new_first, "newLastOffset": self.new_first + self.records - 1}
         return {**row, **(new if self.records else dict.fromkeys(new))}
-
-
-@dataclass(slots=True)
-class _Extremes:
-    """What the records of a topic have that a cluster may refuse or delete."""
-
-    oldest: int = _UNLIMITED_MS
-    newest: int = -1
-    largest: int = 0
-    replaced: int = 0
-
-    def add(self, columns: Columns) -> int:
-        """Adds records; returns the bytes of their keys and values."""
-        stamps = columns.timestamps[columns.timestamps != NO_TIMESTAMP]
-        self.oldest = min(self.oldest, int(stamps.min(initial=_UNLIMITED_MS)))
-        self.newest = max(self.newest, int(stamps.max(initial=-1)))
-        self.replaced += int(np.count_nonzero(stamps == REPLACED_TIMESTAMP))
-        sizes = np.maximum(columns.spans[:, [KEY_SIZE, VALUE_SIZE]], 0).sum(axis=1, dtype=np.int64)
-        self.largest = max(self.largest, int(sizes.max(initial=0)))
-        return int(sizes.sum())
 
 
 class _Producers:
@@ -149,6 +121,22 @@ class Restore:
                 except RestoreError as error:
                     yield Obstacle(plan.source, str(error), True)
 
+    def foreseen(self, found: list[TopicPlan], state: RestoreState | None) -> Iterator[Obstacle]:
+        """Yields what the next records of each partition show to stand in the way; `count` yields
+        what all of them do."""
+        configs, now = self._configs(found), self.engine.clock.now_ms()
+        known = {} if state is None else state.partitions
+        for plan in found:
+            facts = RecordFacts()
+            for number, (low, high) in plan.here.items():
+                partition = known.get((plan.source, number))
+                if partition is not None:
+                    low, high = partition.source_next, partition.source_end
+                with closing(self._scan((plan.source, number), low, high)) as parts:
+                    for columns in islice(parts, 1):
+                        facts.add(columns)
+            yield from record_obstacles(plan, facts, configs[plan.source], now)
+
     def _configs(self, found: list[TopicPlan]) -> dict[str, dict[str, str]]:
         """Returns the configs that each topic has, or will have, in the cluster."""
         there = [plan.target for plan in found if plan.target in self.cluster.topics]
@@ -165,19 +153,19 @@ class Restore:
         total = sum(high - low for plan in found for low, high in plan.here.values())
         done = 0
         for plan in found:
-            extremes = _Extremes()
+            facts = RecordFacts()
             for number, (low, high) in plan.here.items():
                 records = size = 0
                 first = last = -1
                 for columns in self._scan((plan.source, number), low, high):
                     records += len(columns)
-                    size += extremes.add(columns)
+                    size += facts.add(columns)
                     first = int(columns.offsets[0]) if first < 0 else first
                     last = int(columns.offsets[-1])
                     self.progress.report("reading records", done + last - low, total)
                 done += high - low
                 yield RestoredRow(plan.source, number, plan.target, records, first, last, size=size)
-            yield from _of_records(plan, extremes, configs[plan.source], now)
+            yield from record_obstacles(plan, facts, configs[plan.source], now)
 
     def run(
         self, found: list[TopicPlan], file: RestoreStateFile, state: RestoreState
@@ -314,40 +302,3 @@ class Restore:
 
     def _scan(self, key: TopicPartition, low: int, high: int) -> Generator[Columns]:
         return undamaged(self.engine.log(*key).view().scan(low, high, ahead=True), self.damage)
-
-
-def _of_records(
-    plan: TopicPlan, found: _Extremes, configs: dict[str, str], now: int
-) -> Iterator[Obstacle]:
-    """Yields what a topic's configs do to its records."""
-    if found.newest < 0 and not found.largest:
-        return
-
-    def limit(name: str) -> int:
-        value = int(configs.get(name, -1))
-        return _UNLIMITED_MS if value < 0 else value
-
-    oldest = "" if found.oldest == _UNLIMITED_MS else time_text(found.oldest)
-    create = f"create the topic {plan.target} beforehand, or change it,"
-    is_deleted = "delete" in configs.get("cleanup.policy", "delete")
-    if is_deleted and oldest and now - found.oldest > limit("retention.ms"):
-        what = f"the oldest record is of {oldest}, older than retention.ms"
-        what = f"{what}: the broker deletes such records soon"
-        yield Obstacle(plan.source, f"{what}; {create} with a longer retention.ms")
-    is_kept = configs.get("message.timestamp.type") != "LogAppendTime"
-    if is_kept and oldest:
-        if now - found.oldest > limit("message.timestamp.before.max.ms"):
-            what = f"the oldest record is of {oldest}, before message.timestamp.before.max.ms"
-            what = f"{what}: the broker refuses it"
-            yield Obstacle(plan.source, f"{what}; {create} with a larger value", True)
-        if found.newest - now > limit("message.timestamp.after.max.ms"):
-            newest = time_text(found.newest)
-            what = f"the newest record is of {newest}, after message.timestamp.after.max.ms"
-            what = f"{what}: the broker refuses it"
-            yield Obstacle(plan.source, f"{what}; {create} with a larger value", True)
-    if found.largest + _RECORD_OVERHEAD > limit("max.message.bytes"):
-        what = f"a record has {found.largest} bytes, more than max.message.bytes allows"
-        yield Obstacle(plan.source, f"{what} unless it is compressed; {create} with a larger value")
-    if found.replaced and is_kept:
-        what = f"{found.replaced} records have the timestamp 0, which librdkafka replaces"
-        yield Obstacle(plan.source, f"{what} by the current time")

@@ -15,10 +15,10 @@ import numpy as np
 from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
 
-from kafkafs.storage import Columns, Int64s, TopicPartition
+from kafkafs.storage import Columns, Int64s, RecordTuple, TopicPartition, record_tuples
 
 from .cluster import ANSWER_SECONDS, RestoreError, TargetCluster
-from .records import REPLACED_TIMESTAMP, Fields, fields
+from .records import REPLACED_TIMESTAMP
 
 #: So long no record may arrive.
 REST_SECONDS: Final = 1.0
@@ -54,10 +54,10 @@ def written(
     parts = iter(source)
     offsets: list[Int64s] = []
 
-    def expected() -> Iterator[Fields]:
+    def expected() -> Iterator[RecordTuple]:
         for columns in parts:
             offsets.append(columns.offsets.copy())
-            yield from fields(columns)
+            yield from record_tuples(columns)
 
     rows = enumerate(expected(), start)
     for offset, found in _read(cluster, target, start, end):
@@ -72,7 +72,7 @@ def written(
     return np.concatenate(offsets)[: end - start]
 
 
-def _is_equal(expected: Fields, found: Any) -> bool:
+def _is_equal(expected: RecordTuple, found: Any) -> bool:
     key, value, timestamp, headers = expected
     kind, stamp = found.timestamp()
     return bool(

@@ -75,7 +75,7 @@ _FORMATS: Final[Mapping[type[Request], LineFormat]] = {
         ErasedFile.of_json,
         values={
             "partitions": ("selection", list),
-            "key": ("key", str | dict),
+            "keys": ("keys", list),
             "keyPrefix": ("prefix", str | dict),
             "offset": ("offset", int),
             "dryRun": ("dry_run", bool),
@@ -94,6 +94,7 @@ _FORMATS: Final[Mapping[type[Request], LineFormat]] = {
             "settings": ("configs", dict),
             "topicId": ("topic_id", str),
             "unregistered": ("unregistered", bool),
+            "register": ("register", bool),
         },
     ),
     ConfigureTopic: LineFormat(
@@ -166,8 +167,10 @@ def described(kind: type[J], text: str) -> J:
 def erasing(text: str) -> Erase:
     """Returns the request that a JSON object describes. Raises Invalid."""
     found = _values(Erase, text)
-    for name in {"key", "prefix"} & found.keys():
-        found[name] = _bytes_of(found[name])
+    if "keys" in found:
+        found["keys"] = frozenset(map(_bytes_of, found["keys"]))
+    if "prefix" in found:
+        found["prefix"] = _bytes_of(found["prefix"])
     names = found.pop("selection", [])
     if not all(isinstance(name, str) for name in names):
         raise Invalid("needs TOPIC or TOPIC/PARTITION")
@@ -177,7 +180,7 @@ def erasing(text: str) -> Erase:
         raise Invalid(str(error)) from None
 
 
-def _bytes_of(value: str | dict[str, Any]) -> bytes:
+def _bytes_of(value: Any) -> bytes:
     """Returns the bytes that `bytes_as_json` has shown. Raises Invalid."""
     if isinstance(value, str):
         return value.encode("utf-8", "surrogateescape")
@@ -222,9 +225,10 @@ def _arguments(request: Request, form: LineFormat) -> list[str]:
         return list(dict.fromkeys(request.topics))
     if isinstance(request, Erase):
         found: dict[str, Any] = {"partitions": str(request.selection).split()}
-        for word, name in (("key", request.key), ("keyPrefix", request.prefix)):
-            if name is not None:
-                found[word] = bytes_as_json(name)
+        if request.keys:
+            found["keys"] = [bytes_as_json(key) for key in sorted(request.keys)]
+        if request.prefix is not None:
+            found["keyPrefix"] = bytes_as_json(request.prefix)
         if request.offset is not None:
             found["offset"] = request.offset
         return [json.dumps({**found, "dryRun": request.dry_run})]

@@ -269,17 +269,18 @@ VERBS: Final[dict[str, ControlVerb]] = {
             _selected(Compact, compact),
         ),
         ControlVerb(
-            'erase {"partitions": [TOPIC[/PARTITION], …], "key": …, "keyPrefix": …, "offset": …,'
-            ' "dryRun": …}',
-            "erases the records of a key, of all keys with a prefix, or the one at an offset, from"
-            " all files of the partitions",
+            'erase {"partitions": [TOPIC[/PARTITION], …], "keys": [K, …], "keyPrefix": …,'
+            ' "offset": …, "dryRun": …}',
+            "erases the records of some keys, of all keys with a prefix, or the one at an offset,"
+            " from all files of the partitions",
             _erase,
         ),
         ControlVerb(
             'create-topic {"topic": …, "partitions": …, "settings": {…}, "topicId": …,'
-            ' "unregistered": …}',
+            ' "unregistered": …, "register": …}',
             "creates a topic, by default with one partition and a new topic id;"
-            " unregistered true: also one that the KRaft cluster of the directories does not know",
+            " unregistered true: also one that the KRaft cluster of the directories does not know;"
+            " register true: makes it known to that cluster",
             _create_topic,
         ),
         ControlVerb("delete-topic TOPIC", "deletes a topic with all its records", _delete_topic),

@@ -6,8 +6,7 @@ offsets for any name.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -26,11 +25,11 @@ from ..node import File, Node, missing
 from ..vfs import render
 from ..vfs.errnos import NoSuchName, Stale
 from ..vfs.inodes import GROUPS_NUMBER, GROUPS_PLACE, InodeKind, pack
-from ..vfs.key_names import CutName, key_of, name_of
+from ..vfs.key_names import name_of_text, named
 from .member import Member
 from .record import mtime_ns
 from .small_directory import SmallDirectory
-from .small_files import ComputedFile, Document
+from .small_files import ComputedFile, DescribedDocument
 from .stream import stream_file
 
 if TYPE_CHECKING:
@@ -57,14 +56,14 @@ class GroupsDirectory(_GroupsNode):
 
     def child(self, name: str) -> GroupDirectory:
         image = self.image()
-        found = _named(name, image.groups)
+        found = named(name, image.groups)
         if found is None:
             raise NoSuchName(name, image.unknown_group(name).__str__)
         return GroupDirectory(self.catalog, found)
 
     def children(self) -> Iterator[tuple[str, GroupDirectory]]:
         for name in self.image().groups:
-            yield _name_of(name), GroupDirectory(self.catalog, name)
+            yield name_of_text(name), GroupDirectory(self.catalog, name)
 
 
 class GroupDirectory(_GroupsNode):
@@ -79,7 +78,7 @@ class GroupDirectory(_GroupsNode):
         if name == STATUS:
             return StatusFile(self.catalog, self.group)
         topics = self._topics()
-        topic = _named(name, topics)
+        topic = named(name, topics)
         if topic is None:
             raise missing(name, f"group {self.group}", [STATUS, *map(_topic_name, topics)])
         return GroupTopicDirectory(self.catalog, self.group, topic)
@@ -158,15 +157,15 @@ class OffsetFile(ComputedFile):
         self._group = group
         self._offset = offset
 
-    def fixed(self) -> OffsetDocument:
+    def fixed(self) -> DescribedDocument:
         data = self._compute()
 
-        def make(inode: int) -> OffsetDocument:
-            return OffsetDocument(inode, self._mtime_ns, data, self.xattrs)
+        def make(inode: int) -> DescribedDocument:
+            return DescribedDocument(inode, self._mtime_ns, data, self.xattrs)
 
         # Another commit is another file, even of the same offset.
         found = self._contents.file((self.inode, self._group, self._offset), make)
-        assert isinstance(found, OffsetDocument)
+        assert isinstance(found, DescribedDocument)
         return found
 
     @property
@@ -179,23 +178,6 @@ class OffsetFile(ComputedFile):
             if isinstance(row, GroupOffset):
                 return _xattrs(row)
         return {}
-
-
-class OffsetDocument(Document):
-    """A committed offset as it was when it was looked up."""
-
-    def __init__(
-        self, inode: int, mtime_ns: int, data: bytes, xattrs: Callable[[], Mapping[str, bytes]]
-    ) -> None:
-        super().__init__(inode, mtime_ns, data)
-        self._compute_xattrs = xattrs
-
-    @property
-    def xattrs_may_block(self) -> bool:
-        return True
-
-    def xattrs(self) -> Mapping[str, bytes]:
-        return self._compute_xattrs()
 
 
 class StatusFile(ComputedFile):
@@ -243,21 +225,8 @@ def _snake_case(field: str) -> str:
     return "".join(f"_{char.lower()}" if char.isupper() else char for char in field)
 
 
-def _name_of(text: str) -> str:
-    return os.fsdecode(name_of(text.encode()))
-
-
 def _topic_name(topic: str) -> str:
-    return _STATUS_TOPIC if topic == STATUS else _name_of(topic)
-
-
-def _named(name: str, there: Mapping[str, object] | list[str]) -> str | None:
-    """Returns the one of the names `there` that a file name stands for; None if there is none."""
-    key = key_of(os.fsencode(name))
-    if isinstance(key, CutName):
-        return next((each for each in there if key.is_of(each.encode())), None)
-    text = os.fsdecode(key)
-    return text if text in there else None
+    return _STATUS_TOPIC if topic == STATUS else name_of_text(topic)
 
 
 def group_inode(catalog: Catalog, path: GroupPath) -> int:

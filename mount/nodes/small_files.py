@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from ..monitoring.recent_log import LogHandle, RecentLog
@@ -76,6 +76,23 @@ class Document(FixedFile):
 
     def open(self, *, waits: bool = True) -> Handle:
         return BytesHandle(self._data)
+
+
+class DescribedDocument(Document):
+    """A document with extended attributes, which may take long to compute."""
+
+    def __init__(
+        self, inode: int, mtime_ns: int, data: bytes, xattrs: Callable[[], Mapping[str, bytes]]
+    ) -> None:
+        super().__init__(inode, mtime_ns, data)
+        self._compute_xattrs = xattrs
+
+    @property
+    def xattrs_may_block(self) -> bool:
+        return True
+
+    def xattrs(self) -> Mapping[str, bytes]:
+        return self._compute_xattrs()
 
 
 class RecentLogFile(File):

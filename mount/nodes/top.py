@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from enum import IntEnum
 from typing import Final
 
-from kafkafs.storage import METADATA_TOPIC, UnknownTopic, printable
+from kafkafs.storage import METADATA_TOPIC, UnknownTopic, printable, reader_config
 
 from ..catalog import Catalog
 from ..documents import status
@@ -14,7 +14,15 @@ from ..documents.report import is_available
 from ..node import DirectoryNode, File, Node, missing
 from ..vfs import render
 from ..vfs.errnos import NoSuchName, NotPermitted, Stale
-from ..vfs.inodes import CLUSTER_NUMBER, GROUPS_NUMBER, ROOT, InodeKind, pack
+from ..vfs.inodes import (
+    CLUSTER_NUMBER,
+    GROUPS_NUMBER,
+    ROOT,
+    SCHEMAS_NUMBER,
+    SUBJECTS_NUMBER,
+    InodeKind,
+    pack,
+)
 from .deleted import DeletedDirectory, is_deleted_number
 from .small_directory import SmallDirectory
 from .small_files import ComputedFile, ControlFile, RecentLogFile
@@ -29,6 +37,8 @@ CONTROL = "control"
 DELETED = "deleted"
 GROUPS = "groups"
 CLUSTER = "cluster"
+SCHEMAS = "schemas"
+SUBJECTS = "subjects"
 
 
 class Top(IntEnum):
@@ -45,6 +55,8 @@ class Top(IntEnum):
     GROUPS = GROUPS_NUMBER
     CLUSTER = CLUSTER_NUMBER
     REPORT = 9
+    SCHEMAS = SCHEMAS_NUMBER
+    SUBJECTS = SUBJECTS_NUMBER
 
 
 # The names in `.kafkafs`, in listing order.
@@ -54,6 +66,8 @@ _NAMES: Final = {
     METRICS: Top.METRICS,
     GROUPS: Top.GROUPS,
     CLUSTER: Top.CLUSTER,
+    SCHEMAS: Top.SCHEMAS,
+    SUBJECTS: Top.SUBJECTS,
     REPORT: Top.REPORT,
     LOG: Top.LOG,
     CONTROL: Top.CONTROL,
@@ -123,6 +137,12 @@ class AboutDirectory(SmallDirectory):
             from .cluster import ClusterDirectory
 
             return ClusterDirectory(catalog, self.inode)
+        if name in (SCHEMAS, SUBJECTS) and self._has_registry:
+            from .schemas import SchemasDirectory, SubjectsDirectory
+
+            if name == SCHEMAS:
+                return SchemasDirectory(catalog, pack(InodeKind.TOP, 0, Top.SCHEMAS), self.inode)
+            return SubjectsDirectory(catalog, pack(InodeKind.TOP, 0, Top.SUBJECTS), self.inode)
         if name == REPORT and is_available():
             from .report import ReportFile
 
@@ -137,6 +157,11 @@ class AboutDirectory(SmallDirectory):
             return DeletedDirectory(catalog, catalog.changes, inode, self.inode)
         raise missing(name, ABOUT, self._names())
 
+    @property
+    def _has_registry(self) -> bool:
+        engine = self.catalog.engine
+        return reader_config(engine.configs).kafkafs_schemas_topic in engine.topics()
+
     def _computed(self, number: Top, compute: Callable[[], bytes]) -> File:
         catalog = self.catalog
         inode = pack(InodeKind.TOP, 0, number)
@@ -150,6 +175,8 @@ class AboutDirectory(SmallDirectory):
         left_out = set() if changes is not None else set(_OF_CHANGES)
         if METADATA_TOPIC not in self.catalog.engine.topics():
             left_out.add(CLUSTER)
+        if not self._has_registry:
+            left_out |= {SCHEMAS, SUBJECTS}
         if not is_available():
             left_out.add(REPORT)
         return [name for name in _NAMES if name not in left_out]

@@ -204,6 +204,8 @@ ERRNOS: Final[dict[type[Exception], int]] = {
     errors.PartitionNotOpened: errno.EIO,
     errors.OffsetNotFound: errno.ENOENT,
     errors.SegmentGone: errno.ENOENT,
+    errors.DataLoss: errno.ENOENT,
+    errors.OtherJob: errno.EBUSY,
     errors.CorruptError: errno.EIO,
     errors.CleaningAborted: errno.EINTR,  # at shutdown
     errors.RecordNotFound: errno.ENOENT,

@@ -48,6 +48,10 @@ GROUPS_NUMBER: Final = 20
 GROUPS_PLACE: Final = 2
 #: The number of `.kafkafs/cluster`; those of the files in it follow.
 CLUSTER_NUMBER: Final = 21
+#: The numbers of `.kafkafs/schemas` and `.kafkafs/subjects`, and the place of what is in them.
+SCHEMAS_NUMBER: Final = 10
+SUBJECTS_NUMBER: Final = 11
+SCHEMAS_PLACE: Final = 3
 
 
 class InodeKind(IntEnum):

@@ -9,9 +9,11 @@ of a key's history; in the name of a key that ends so, this dot is `%2E`.
 
 from __future__ import annotations
 
+import os
 import re
 import threading
 from collections import OrderedDict
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -60,6 +62,24 @@ def name_of(key: bytes) -> bytes:
     if len(name) <= MAX_NAME and len(begin) == len(key):
         return name
     return _cut(name, MAX_NAME - _HASH_BYTES) + b"%~" + _sha256(key).hex().encode()
+
+
+def name_of_text(text: str) -> str:
+    """Returns the file name of what is not a key, but named like one."""
+    return os.fsdecode(name_of(_utf8(text)))
+
+
+def named(name: str, there: Iterable[str]) -> str | None:
+    """Returns the one of the texts `there` that a file name stands for; None if there is none.
+    Raises NoSuchName for a name that stands for none."""
+    key = key_of(os.fsencode(name))
+    if isinstance(key, CutName):
+        return next((each for each in there if key.is_of(_utf8(each))), None)
+    return next((each for each in there if _utf8(each) == key), None)
+
+
+def _utf8(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
 
 
 def _sha256(data: bytes) -> bytes:

@@ -37,7 +37,9 @@ def read_ahead(items: Generator[Item]) -> OrderedResults[Item]:
 
 
 def parallel_map(
-    items: Generator[Item], functions: Sequence[Callable[[Item], Result]]
+    items: Generator[Item],
+    functions: Sequence[Callable[[Item], Result]],
+    on_demand: int = _FIRST,
 ) -> OrderedResults[Result]:
     """Maps items to results in parallel, and yields the results in the order of the items.
 
@@ -47,9 +49,10 @@ def parallel_map(
 
     Each item is produced by the thread that works on it, so that it is in that processor's cache.
     One item more than there are functions is in memory. An error is raised in place of its item's
-    result.
+    result. The first `on_demand` results are made in the calling thread: none of them if items are
+    large and all are needed.
     """
-    return OrderedResults(items, functions)
+    return OrderedResults(items, functions, on_demand)
 
 
 class OrderedResults(Iterator[Result]):
@@ -63,10 +66,13 @@ class OrderedResults(Iterator[Result]):
     """
 
     def __init__(
-        self, items: Generator[Item], functions: Sequence[Callable[[Item], Result]]
+        self,
+        items: Generator[Item],
+        functions: Sequence[Callable[[Item], Result]],
+        on_demand: int = _FIRST,
     ) -> None:
         self._close_items = items.close
-        self._results: _Results[Item, Result] = _Results(items, functions)
+        self._results: _Results[Item, Result] = _Results(items, functions, on_demand)
 
     def __next__(self) -> Result:
         try:
@@ -112,10 +118,14 @@ class _Results(Generic[Item, Result]):
     is a processor for them."""
 
     def __init__(
-        self, items: Generator[Item], functions: Sequence[Callable[[Item], Result]]
+        self,
+        items: Generator[Item],
+        functions: Sequence[Callable[[Item], Result]],
+        on_demand: int,
     ) -> None:
         self._input = _Input(items)
         self._functions = functions
+        self._on_demand = on_demand
         self._number = 0  # of the next item to return
         self._submitted = 0  # number of the next item to submit to the threads
         self._pending: deque[Future[list[Result]]] = deque()
@@ -128,7 +138,7 @@ class _Results(Generic[Item, Result]):
         number = self._number
         self._number += 1
         has_threads = self._has_processors()
-        if self._pending or (has_threads and number >= _FIRST):
+        if self._pending or (has_threads and number >= self._on_demand):
             found = self._by_threads(number, has_threads)
         else:
             found = self._input.work(number, self._function(number))

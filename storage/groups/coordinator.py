@@ -14,7 +14,7 @@ from enum import StrEnum
 from typing import Final, Protocol
 
 from ..format.messages.coordinator_records import CoordinatorRecord, opened_member
-from ..format.messages.message import Message, Schema
+from ..format.messages.message import Message, MessageSchema
 
 # The first of group.consumer.assignors, which a broker uses if no member asks for another one.
 _DEFAULT_ASSIGNOR: Final = "uniform"
@@ -112,7 +112,7 @@ class ClassicGroup:
 
     type: Final = GroupType.CLASSIC
 
-    def __init__(self, message: Message, schemas: Mapping[str, Schema]) -> None:
+    def __init__(self, message: Message, schemas: Mapping[str, MessageSchema]) -> None:
         """`message`: a GroupMetadataValue, `schemas`: those of the consumer protocol."""
         self._message = message
         self._schemas = schemas
@@ -297,7 +297,7 @@ class GroupReplay:
     each group; `topic_names`: names by id, as far as records have them.
     """
 
-    def __init__(self, schemas: Mapping[str, Schema]) -> None:
+    def __init__(self, schemas: Mapping[str, MessageSchema]) -> None:
         """`schemas`: those of the group coordinator by name."""
         self.groups: dict[str, RecordedGroup] = {}
         self.removed: dict[str, int] = {}

@@ -96,10 +96,11 @@ def read_coordinator(view: View) -> CoordinatorState:
     return CoordinatorState(table.finish(), replay, errors)
 
 
-def read_share_state(view: View) -> ShareState:
-    """Replays a partition of `__share_group_state`. Raises SegmentGone or OSError as reading
-    does."""
-    errors, reader, replay = RecordErrors(), share_coordinator_records(), ShareReplay()
+def read_share_state(view: View, *, keeps_delivered: bool = False) -> ShareState:
+    """Replays a partition of `__share_group_state`; `keeps_delivered` as in ShareReplay. Raises
+    SegmentGone or OSError as reading does."""
+    errors, reader = RecordErrors(), share_coordinator_records()
+    replay = ShareReplay(keeps_delivered=keeps_delivered)
     for columns in _columns(view, errors):
         for row in range(len(columns)):
             record = _read(reader, columns, row, errors)

@@ -223,6 +223,11 @@ class CommitFile:
     def _is_done(self, write: IngestWrite) -> bool:
         return write.epoch is not None and self._latest.get(write.writer, -1) >= write.epoch
 
+    def last_epoch(self, writer: str) -> int:
+        """Returns the number of the last completed write of a writer, -1 if it is unknown."""
+        with self._lock:
+            return self._latest.get(writer, -1)
+
     def is_pending(self, write: IngestWrite) -> bool:
         """Returns whether this write is committed but not complete."""
         with self._lock:

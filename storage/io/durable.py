@@ -21,7 +21,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import cast
+from typing import NamedTuple, cast
 
 from ..errors import CorruptError, LogDirError, SegmentGone
 from .disk import DirFd, OpenFile, located
@@ -73,6 +73,21 @@ _COPIED = 1 << 20  # bytes at a time
 class SyncFailed(OSError):
     """An fsync failed: the state of the disk is unknown. Callers must not continue as if it had
     worked."""
+
+
+class FileOwner(NamedTuple):
+    """The ids of the user and of the group that own a file."""
+
+    user: int
+    group: int
+
+    @classmethod
+    def of(cls, status: os.stat_result) -> FileOwner:
+        return cls(status.st_uid, status.st_gid)
+
+    def __str__(self) -> str:
+        """As chown(1) takes them."""
+        return f"{self.user}:{self.group}"
 
 
 class Calls:
@@ -132,6 +147,9 @@ class Calls:
 
     def utime(self, fd: int, mtime_ns: int) -> None:
         os.utime(fd, ns=(mtime_ns, mtime_ns))
+
+    def chown(self, name: str, user: int, group: int, directory: int) -> None:
+        os.chown(name, user, group, dir_fd=directory, follow_symlinks=False)
 
 
 _calls = Calls()
@@ -257,6 +275,28 @@ class WritableDirFd(DirFd):
         """Creates the log directory and its missing parents, durably."""
         with _named(self.path):
             _make_path(os.path.abspath(self.path))
+
+    def give_to(self, owner: FileOwner) -> None:
+        """Makes a user and a group own the directory and all that is in it, except files that have
+        other hard links, too. Raises PermissionError if this process may not, and LogDirError as
+        `remove_directory` does."""
+        self._give_to(owner, _MAX_DEPTH)
+
+    def _give_to(self, owner: FileOwner, depth: int) -> None:
+        if depth == 0:
+            raise LogDirError(self.path, f"directories nested more than {_MAX_DEPTH} deep")
+        with _gone_as_os_error():
+            entries = self.list()
+        for entry in entries:
+            if entry.is_dir:
+                self.child(entry.name)._give_to(owner, depth - 1)
+            elif self.stat(entry.name).st_nlink == 1:
+                self._chown(entry.name, owner)
+        self._chown(".", owner)
+
+    def _chown(self, name: str, owner: FileOwner) -> None:
+        with self._changing(None if name == "." else name) as directory:
+            _calls.chown(name, owner.user, owner.group, directory)
 
     def remove_directory(self, name: str) -> None:
         """Removes the directory `name` and its contents. Raises LogDirError if it is not a

@@ -174,6 +174,8 @@ class MetadataImage:
     `topics` by name, `configs` by ResourceType and name, `acls` and `tokens` by id. `quotas`: the
     values of an entity by name. `scram_users`: iterations by user, then mechanism; salts and keys
     are not kept. `features`: finalized levels. `next_producer_id`: -1 if none was allocated.
+    `has_open_transaction`: the last records are of a transaction that has not ended, and do not
+    count.
     """
 
     topics: Mapping[str, TopicMetadata] = field(default_factory=_none)
@@ -190,6 +192,7 @@ class MetadataImage:
     offset: int = field(default=-1, compare=False)
     timestamp: int = field(default=-1, compare=False)
     problems: tuple[str, ...] = field(default=(), compare=False)
+    has_open_transaction: bool = field(default=False, compare=False)
 
     def configs_of(self, kind: ResourceType, name: str) -> Mapping[str, str]:
         """Returns the configs set on a resource: for a broker the node id as text, or

@@ -153,6 +153,7 @@ class MetadataReplay:
             offset,
             timestamp,
             tuple(problems),
+            self._transaction is not None,
         )
 
     # -- what a reader of the history looks up before it applies a record ------------------------
@@ -160,6 +161,10 @@ class MetadataReplay:
     def topic_name(self, topic_id: str) -> str:
         """Returns the name of a topic; "" if there is none with this id."""
         return self._names.get(topic_id, "")
+
+    def topic_configs(self, topic: str) -> Mapping[str, str]:
+        """Returns the configs set on a topic."""
+        return self._configs[ResourceType.TOPIC].get(topic, {})
 
     def partition(self, topic_id: str, number: int) -> PartitionRegistration | None:
         return self._partitions.get(topic_id, {}).get(number)

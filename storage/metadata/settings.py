@@ -34,7 +34,7 @@ _REMOVES: Final[Mapping[int, RecordType]] = {
 @dataclass(frozen=True, slots=True)
 class ClusterSettings:
     """The records that set something which was not removed later, by RecordType, in the order in
-    which they were first set. Those of a type are `Schema.read`'s messages."""
+    which they were first set. Those of a type are `MessageSchema.read`'s messages."""
 
     records: Mapping[int, Sequence[Message]] = field(default_factory=lambda: MappingProxyType({}))
 

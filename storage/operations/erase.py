@@ -1,4 +1,4 @@
-"""Erases records: those of a key, of all keys with a prefix, or the one at an offset.
+"""Erases records: those of some keys, of all keys with a prefix, or the one at an offset.
 
 The segments with such records are written again without them, one after the other, and swapped in
 as compaction does (see `erasure/rewriting.py`). The active segment becomes a rolled one first. Then
@@ -12,19 +12,18 @@ rest, also what only a leftover still holds.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from os.path import basename, dirname
+from os.path import abspath, basename, dirname, split
 from typing import Any, Final
-
-import numpy as np
 
 from ..cleaner.cleaned import discard_after
 from ..cleaner.manager import OnProgress
+from ..cleaner.split.place import compaction_path
 from ..concurrency.interruption import uninterrupted
+from ..erasure.finding import FindRows, finder
 from ..erasure.rewriting import RewrittenSegment, rewrite_segment
 from ..errors import (
     CleaningAborted,
@@ -33,33 +32,21 @@ from ..errors import (
     RecordNotFound,
     SegmentGone,
     StorageError,
-    UnknownPartition,
-    fresh,
 )
-from ..format.files.names import (
-    FileKind,
-    FileState,
-    PartitionState,
-    TopicPartition,
-    parse_partition_dir,
-    segment_file,
-)
-from ..format.kernels import keys as kernel
-from ..format.layout import CONTROL_MASK
+from ..format.files.names import FileKind, FileState, TopicPartition, segment_file
 from ..format.records.batch import Int64s
-from ..format.records.columns import KEY_SIZE, KEY_START, Columns, Damage
 from ..io.disk import DirFd
-from ..io.durable import SyncFailed
+from ..io.durable import SyncFailed, WritableDirFd
 from ..log.append.writer import LogWriter
 from ..log.delete.leftovers import LeftoverKind, find_leftovers, set_aside_unfinished
-from ..log.read.on_disk import LogOnDisk, PartitionOnDisk
 from ..log_dirs.engine import Engine
 from ..log_dirs.purging import FoundLeftover
 from ..log_manager import LogManager
 from ..segment.segment import Segment
 from ..segment.stored import FILES
 from ..wording import printable
-from .history import Life, lives
+from .erase_search import Match, log_dir_paths, search
+from .history import set_aside
 from .request import (
     SILENT,
     PartitionFailed,
@@ -69,7 +56,6 @@ from .request import (
     writable,
 )
 
-_HASHED_BYTES: Final = 1 << 20
 # An append may grow the active segment while it is written again; it is rolled then.
 _TRIES: Final = 2
 _UNFINISHED: Final = (LeftoverKind.CLEANED, LeftoverKind.SWAP)
@@ -77,17 +63,17 @@ _UNFINISHED: Final = (LeftoverKind.CLEANED, LeftoverKind.SWAP)
 
 @dataclass(frozen=True, slots=True)
 class Erase(PartitionsRequest):
-    """Erases the records with a key, those whose key begins with `prefix`, or the one at `offset`
-    of one partition."""
+    """Erases the records with one of `keys`, those whose key begins with `prefix`, or the one at
+    `offset` of one partition. Of a deleted topic, it erases what its directories still hold."""
 
-    key: bytes | None = None
+    keys: frozenset[bytes] = frozenset()
     prefix: bytes | None = None
     offset: int | None = None
     dry_run: bool = False
 
     def __post_init__(self) -> None:
         """Raises ValueError unless one of the three is given, and topics are named."""
-        if [self.key, self.prefix, self.offset].count(None) != 2:
+        if [self.keys or None, self.prefix, self.offset].count(None) != 2:
             raise ValueError("needs exactly one of a key, a prefix and an offset")
         if self.prefix == b"":
             raise ValueError("the prefix must not be empty")
@@ -101,31 +87,25 @@ class Erase(PartitionsRequest):
     def writes(self) -> bool:
         return not self.dry_run
 
-    def rows(self, columns: Columns) -> Int64s:
-        """Returns the rows of the records to erase, ascending; never control records."""
-        rows = self._matching(columns)
-        if not len(rows):
-            return rows
-        batches = columns.first_row.searchsorted(rows, side="right") - 1
-        return rows[~columns.batches.flagged(CONTROL_MASK)[batches]]
-
-    def _matching(self, columns: Columns) -> Int64s:
-        if self.offset is not None:
-            low, high = columns.offsets.searchsorted((self.offset, self.offset + 1)).tolist()
-            return np.arange(low, high, dtype=np.int64)
-        if self.key is not None:
-            return _rows_of(columns, self.key)
-        return _rows_with_prefix(columns, self.prefix or b"")
+    def units(self, engine: Engine) -> list[TopicPartition]:
+        """Returns the partitions, also those that are deleted or set aside. Raises UnknownTopic or
+        UnknownPartition."""
+        there = {topic: set(numbers) for topic, numbers in engine.topics().items()}
+        for each in set_aside(engine):
+            there.setdefault(each.topic, set()).add(each.partition)
+        return self.selection.partitions({topic: sorted(there[topic]) for topic in there})
 
     @property
     def not_found(self) -> PartitionFailed:
         """The failure if there is no such record."""
         if self.offset is not None:
             what = f"at offset {self.offset}"
-        elif self.key is not None:
-            what = f"with key {_shown(self.key)}"
+        elif self.prefix is not None:
+            what = f"whose key begins with {_shown(self.prefix)}"
+        elif len(self.keys) == 1:
+            what = f"with key {_shown(min(self.keys))}"
         else:
-            what = f"whose key begins with {_shown(self.prefix or b'')}"
+            what = f"with one of the {len(self.keys)} keys"
         return PartitionFailed.of(
             RecordNotFound(what), str(self.selection).replace("/ ", " ").rstrip("/")
         )
@@ -133,34 +113,29 @@ class Erase(PartitionsRequest):
     def check(self, engine: Engine) -> Sequence[PartitionFailed]:
         """Raises UnknownTopic or UnknownPartition. Returns the failure if there is no such record;
         reads no further than to the first one."""
+        find = self.finder()
         for key in self.units(engine):
             try:
-                if any(True for _ in _search(engine, key, self)):
+                if any(True for _ in self.search(engine, key, find)):
                     return ()
             except (StorageError, OSError):
                 return ()  # the operation reports it
-        return [self.not_found]
+        return [*_not_searched(engine, self), self.not_found]
 
+    def finder(self) -> FindRows:
+        """Returns what finds the records. Many keys take half a second for each million."""
+        return finder(self.keys, self.prefix, self.offset)
 
-def _rows_of(columns: Columns, key: bytes) -> Int64s:
-    rows: list[int] = []
-    row = kernel.last_row(columns.data, columns.spans, key)
-    while row >= 0:
-        rows.append(row)
-        row = kernel.last_row(columns.data, columns.spans[:row], key)
-    return np.array(rows[::-1], dtype=np.int64)
-
-
-def _rows_with_prefix(columns: Columns, prefix: bytes) -> Int64s:
-    rows = np.flatnonzero(columns.spans[:, KEY_SIZE] >= len(prefix)).astype(np.int64)
-    if not len(rows):
-        return rows
-    data = np.frombuffer(columns.data, dtype=np.uint8)
-    # The last byte first: it is the one in which keys differ most.
-    for at in reversed(range(len(prefix))):
-        starts = columns.spans[rows, KEY_START].astype(np.int64)
-        rows = rows[data[starts + at] == prefix[at]]
-    return rows
+    def search(
+        self,
+        engine: Engine,
+        key: TopicPartition,
+        find: FindRows,
+        on_progress: OnProgress = lambda done, total: None,
+    ) -> Iterator[Match]:
+        """Yields the files of a partition with such records, as `erase_search.search` does."""
+        is_by_offset = self.offset is not None
+        return search(engine, key, find, is_by_offset=is_by_offset, on_progress=on_progress)
 
 
 def _shown(key: bytes) -> str:
@@ -219,119 +194,52 @@ def erase(
     space for all.
 
     A partition in which anything cannot be read fails with CorruptError, and is left as it was:
-    such records may be there. A file of a replica that is not served, or of a stray partition,
-    fails with NotErased. If there is no such record at all, the answer is RecordNotFound.
+    such records may be there. A file that holds records and stays fails with NotErased (see
+    `Match.failure`), and so does a topic with segments in remote storage, which are not searched.
+    If there is no such record at all, the answer is RecordNotFound.
     """
+    find = request.finder()
+    not_searched = _not_searched(engine, request)
 
     def work(key: TopicPartition) -> Iterator[ErasedFile | PartitionFailed]:
         report = partial(progress.report, "{}/{}".format(*key))
         if request.writes:
-            yield from _Erasing(writable(engine), key, request, report).run()
+            yield from _Erasing(writable(engine), key, request, find, report).run()
         else:
-            for each in _search(engine, key, request, report):
-                yield each.failure() or each.row(key)
+            matches = list(request.search(engine, key, find, report))
+            yield from _doubts(matches) or (_row(each, key) for each in matches)
 
     is_found = False
     for row in per_partition(engine, request, "erasing records", work, progress):
         is_found = True
         yield row
+    yield from not_searched
     if not is_found:
         yield request.not_found
 
 
-@dataclass(frozen=True, slots=True)
-class _Match:
-    """A file with selected records, and the life of the partition to which it belongs. `offsets`:
-    those of the records, ascending."""
-
-    file: LogOnDisk
-    life: Life
-    offsets: Int64s
-
-    @property
-    def segment(self) -> Segment:
-        return self.file.segment
-
-    @property
-    def path(self) -> str:
-        return self.segment.path
-
-    @property
-    def is_in_use(self) -> bool:
-        """Whether it is in the partition's own directory."""
-        return self.life.state is None and not self.file.is_of_replica
-
-    @property
-    def is_of_log(self) -> bool:
-        """Whether it is a segment of the log, and neither a leftover nor in another directory."""
-        return self.is_in_use and self.file.is_served
-
-    def failure(self) -> PartitionFailed | None:
-        """Returns why the records cannot be erased from this file, if so."""
-        parsed = parse_partition_dir(basename(dirname(self.path)))
-        state = None if parsed is None else parsed.state
-        if self.is_in_use or state is PartitionState.DELETE:
-            return None
-        if state is PartitionState.STRAY:
-            why = "it belongs to a stray partition, which `purge --stray` removes"
-        else:
-            why = "it belongs to a replica that is not served"
-        return PartitionFailed.of(NotErased(self.path, why))
-
-    def row(self, key: TopicPartition) -> ErasedFile:
-        """Returns the file before anything is erased; one that is not of the log is removed."""
-        sha256 = _sha256(self.segment)
-        size = self.segment.size
-        return ErasedFile(*key, self.path, len(self.offsets), not self.is_of_log, size, sha256)
+def _not_searched(engine: Engine, request: Erase) -> list[PartitionFailed]:
+    """Returns the selected topics whose older segments are elsewhere."""
+    why = "its remote.storage.enable is true, and its segments there are not searched"
+    return [
+        PartitionFailed.of(NotErased("remote storage", why, False), topic)
+        for topic in dict.fromkeys(topic for topic, _ in request.units(engine))
+        if topic in engine.topics() and engine.topic_config(topic).config.remote_storage_enable
+    ]
 
 
-def _search(
-    engine: Engine,
-    key: TopicPartition,
-    request: Erase,
-    on_progress: OnProgress = lambda done, total: None,
-) -> Iterator[_Match]:
-    """Yields the `.log` files in all directories of a partition that hold selected records. Raises
-    CorruptError if one cannot be read, except for the cleaner's unfinished output."""
-    for life in lives(engine, key):
-        if request.offset is not None and life.state is not None:
-            continue  # in another life of the topic, it is the offset of another record
-        replicas = [*life.replicas, *(_futures(engine, key) if life.state is None else ())]
-        try:
-            disk = PartitionOnDisk(life.log, replicas, deleted=life.aside)
-        except (UnknownPartition, SegmentGone):
-            if life.state is None:
-                raise
-            continue  # its files are being removed
-        total, done = sum(file.segment.size for file in disk.files), 0
-        for file in disk.files:
-            on_progress(done, total)
-            found = [np.empty(0, dtype=np.int64)]
-            for part in disk.scan(file):
-                if not isinstance(part, Damage):
-                    found.append(part.offsets[request.rows(part)])
-                elif not file.is_unfinished:
-                    raise fresh(part.error)
-            done += file.segment.size
-            offsets = np.concatenate(found)
-            if len(offsets):
-                yield _Match(file, life, offsets)
+def _doubts(matches: Sequence[Match]) -> list[PartitionFailed]:
+    """Returns why files stay if none of them is known to hold such records."""
+    return [] if any(each.is_certain for each in matches) else [each.doubt() for each in matches]
 
 
-def _futures(engine: Engine, key: TopicPartition) -> Iterator[DirFd]:
-    """Yields the directories into which a broker was moving the partition."""
-    for log_dir in engine.log_dirs.dirs:
-        for each in log_dir.partitions():
-            is_future = each.state is PartitionState.FUTURE
-            if is_future and (each.topic, each.partition) == key:
-                yield each.directory
-
-
-def _sha256(segment: Segment) -> str:
-    file, found = segment.files.log(), hashlib.sha256()
-    for position in range(0, segment.size, _HASHED_BYTES):
-        found.update(file.read(position, min(_HASHED_BYTES, segment.size - position)))
-    return found.hexdigest()
+def _row(match: Match, key: TopicPartition) -> ErasedFile | PartitionFailed:
+    """Returns a file before anything is erased; one that is not of the log is removed."""
+    failure = match.failure()
+    if failure is not None:
+        return failure
+    is_removed, size = not match.is_of_log, match.segment.size
+    return ErasedFile(*key, match.path, len(match.offsets), is_removed, size, match.sha256())
 
 
 class _Erasing:
@@ -342,20 +250,24 @@ class _Erasing:
         engine: LogManager,
         key: TopicPartition,
         request: Erase,
+        find: FindRows,
         on_progress: OnProgress,
     ) -> None:
         self._engine = engine
         self._key = key
         self._request = request
+        self._find = find
         self._on_progress = on_progress
         self._state = engine.cleaner.cleaning_state
         self._done = self._total = 0
 
     def run(self) -> Iterator[ErasedFile | PartitionFailed]:
         """Yields the files. Raises CleaningAborted if the partition is being cleaned or changed."""
-        writer = self._engine.writer(*self._key)
         log_dir = self._engine.dirs.of(self._key)
-        assert log_dir is not None
+        if log_dir is None:  # only deleted directories, or stray ones, are left of it
+            yield from self._remove([(each, _row(each, self._key)) for each in self._search()])
+            return
+        writer = self._engine.writer(*self._key)
         with self._state.in_progress(self._key) as is_mine:
             if not is_mine:
                 raise CleaningAborted("the partition is already being cleaned or changed")
@@ -364,19 +276,18 @@ class _Erasing:
 
     def _run(self, writer: LogWriter) -> Iterator[ErasedFile | PartitionFailed]:
         matches = list(self._search())
-        if not matches:
+        doubts = _doubts(matches)
+        if doubts or not matches:
+            yield from doubts
             return
-        if any(each.kind in _UNFINISHED for each in find_leftovers(writer.directory)):
-            set_aside_unfinished(writer.directory)
-            matches = list(self._search())
-        writer.flush()  # a power failure must not lose what is copied
         own = sorted(
             (each for each in matches if each.is_of_log), key=lambda each: -each.segment.size
         )
-        # Before any of them is renamed, because a replaced segment needs its name.
-        others = [
-            (each, each.failure() or each.row(self._key)) for each in matches if not each.is_of_log
-        ]
+        # Before any file is renamed.
+        others = [(each, _row(each, self._key)) for each in matches if not each.is_of_log]
+        if any(each.kind in _UNFINISHED for each in find_leftovers(writer.directory)):
+            set_aside_unfinished(writer.directory)
+        writer.flush()  # a power failure must not lose what is copied
         self._done, self._total = 0, sum(each.segment.size for each in own)
         for each in own:
             yield self._erase_from(each, writer)
@@ -384,12 +295,12 @@ class _Erasing:
         yield from self._remove(others, writer)
         self._remove_unfinished(writer)
 
-    def _search(self) -> Iterator[_Match]:
-        return _search(self._engine, self._key, self._request, self._on_progress)
+    def _search(self) -> Iterator[Match]:
+        return self._request.search(self._engine, self._key, self._find, self._on_progress)
 
     # -- segments --------------------------------------------------------------------------------
 
-    def _erase_from(self, match: _Match, writer: LogWriter) -> ErasedFile:
+    def _erase_from(self, match: Match, writer: LogWriter) -> ErasedFile:
         base = match.segment.base_offset
         for _ in range(_TRIES):
             view = self._engine.log(*self._key).view()
@@ -415,17 +326,8 @@ class _Erasing:
         raise CleaningAborted(f"the log changed: segment {base}")
 
     def _rewritten(self, segment: Segment, offsets: Int64s, writer: LogWriter) -> RewrittenSegment:
-        context = self._engine.context
-        with context.decoder() as decoder:
-            return rewrite_segment(
-                segment,
-                writer.directory,
-                writer.config,
-                offsets,
-                decoder,
-                context.limits.max_batch_bytes,
-                self._note_read,
-            )
+        directory, context = writer.directory, self._engine.context
+        return rewrite_segment(segment, directory, writer.config, offsets, context, self._note_read)
 
     def _note_read(self, count: int) -> None:
         self._state.check_aborted(self._key)
@@ -446,13 +348,17 @@ class _Erasing:
     # -- other files -----------------------------------------------------------------------------
 
     def _remove(
-        self, matches: Iterable[tuple[_Match, ErasedFile | PartitionFailed]], writer: LogWriter
+        self,
+        matches: Iterable[tuple[Match, ErasedFile | PartitionFailed]],
+        writer: LogWriter | None = None,
     ) -> Iterator[ErasedFile | PartitionFailed]:
         """Removes files that are not of the log, unless that failed; yields them."""
         for each, row in matches:
             if isinstance(row, PartitionFailed):
                 pass
-            elif each.is_in_use:
+            elif each.is_of_compaction:
+                self._remove_compaction()
+            elif each.is_in_use and writer is not None:
                 name = self._name_of(each.segment, writer)
                 writer.purge({name.replace(FileKind.LOG, kind, 1) for kind in FILES}, own=True)
             else:
@@ -471,12 +377,26 @@ class _Erasing:
         return basename(segment.path)
 
     def _remove_directory(self, path: str) -> None:
-        """Removes the directory of a deleted partition."""
-        log_dir, name = dirname(path), basename(path)
-        found = FoundLeftover(log_dir, name, "", LeftoverKind.DELETED_PARTITION, 0, *self._key)
-        self._engine.purge([found])
+        """Removes the directory of a deleted partition. Raises NotErased if it is still there."""
+        above, name = split(abspath(path))
+        for log_dir in self._engine.log_dirs.dirs:
+            if abspath(log_dir.path) == above:
+                kind = LeftoverKind.DELETED_PARTITION
+                self._engine.purge([FoundLeftover(log_dir.path, name, "", kind, 0, *self._key)])
+        with suppress(SegmentGone):
+            DirFd(path).stat()
+            raise NotErased(path, "it could not be removed")
 
     def _remove_unfinished(self, writer: LogWriter) -> None:
         """Removes unfinished output of the cleaner, which may hold the beginning of a batch."""
         names = {each.name for each in find_leftovers(writer.directory)}
         writer.purge({name for name in names if FileState.CLEANED in name}, own=True)
+        self._remove_compaction()
+
+    def _remove_compaction(self) -> None:
+        """Removes what unfinished compactions by many processes have made. None is running, because
+        it would hold the log directories."""
+        for path in log_dir_paths(self._engine):
+            above, name = split(compaction_path(path))
+            with suppress(SegmentGone, FileNotFoundError):
+                WritableDirFd(above).remove_directory(name)

@@ -31,6 +31,7 @@ from .schemas import registry_of
 #: The script that sends the requests, and the file that lists them.
 SCRIPT: Final = "import.sh"
 REQUESTS: Final = "requests.tsv"
+_SCHEMAS: Final = "schemas/"
 _IMPORT: Final = {"mode": "IMPORT"}
 _DEFAULT_MODE: Final = "READWRITE"
 # The fields of a config with another name in the REST API (ConfigUpdateRequest).
@@ -62,6 +63,11 @@ class ExportedFile:
     data: bytes
     is_executable: bool = False
 
+    @property
+    def is_schema(self) -> bool:
+        """Whether it registers a version."""
+        return self.name.startswith(_SCHEMAS)
+
     def as_json(self) -> dict[str, Any]:
         return {"name": self.name, "size": len(self.data)}
 
@@ -78,7 +84,7 @@ def export_schemas(
     requests = _Requests()
     requests.add("PUT", "/mode?force=true", "mode/import.json", _IMPORT)
     for number, version in enumerate(order.versions, 1):
-        name = f"schemas/{number:06}.json"
+        name = f"{_SCHEMAS}{number:06}.json"
         requests.add("POST", _versions_path(version), name, _body(version))
     for version in order.versions:
         if version.deletion is SchemaDeletion.SOFT:

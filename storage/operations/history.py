@@ -63,7 +63,7 @@ class History(PartitionsRequest):
     def units(self, engine: Engine) -> list[TopicPartition]:
         """Returns the partitions, also deleted ones, named ones of the quorum's own log, and
         strays."""
-        aside = {(each.topic, each.partition) for each in _set_aside(engine)}
+        aside = {(each.topic, each.partition) for each in set_aside(engine)}
         if not self.selection:
             return sorted({*PartitionsRequest.units(self, engine), *aside})
         return [key for name in self.selection.names for key in _partitions(engine, *name)]
@@ -77,7 +77,7 @@ class History(PartitionsRequest):
 def _partitions(engine: Engine, topic: str, number: int | None) -> list[TopicPartition]:
     """Returns the partitions of a topic, or one, in use or set aside. Raises UnknownTopic or
     UnknownPartition if there is neither."""
-    aside = {each.partition for each in _set_aside(engine, topic)}
+    aside = {each.partition for each in set_aside(engine, topic)}
     try:
         numbers = engine.numbers_of(topic) if number is None else [number]
         for each in numbers:
@@ -90,7 +90,7 @@ def _partitions(engine: Engine, topic: str, number: int | None) -> list[TopicPar
     return [(topic, each) for each in sorted({*numbers, *(aside if number is None else ())})]
 
 
-def _set_aside(engine: Engine, topic: str | None = None) -> list[PartitionDir]:
+def set_aside(engine: Engine, topic: str | None = None) -> list[PartitionDir]:
     """Returns the directories of deleted and stray partitions, or of those of one topic. A log
     directory that cannot be listed is left out, as it is for partitions in use."""
     found: list[PartitionDir] = []
@@ -121,7 +121,7 @@ def lives(engine: Engine, key: TopicPartition) -> Iterator[Life]:
     end, then the one in use. Raises UnknownTopic or UnknownPartition if there is none."""
     topic, number = key
     ended: defaultdict[str, list[PartitionDir]] = defaultdict(list)
-    for each in _set_aside(engine, topic):
+    for each in set_aside(engine, topic):
         if each.partition == number:
             ended[_topic_id(each) or each.path].append(each)
     current: Life | None = None

@@ -4,31 +4,38 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from ..config.kafka import Configs, checked_topic_config, run_configs
 from ..config.topic_file import changed_configs
 from ..errors import ConfigsNotRemoved, StorageError
+from ..format.primitives import random_uuid_text
 from ..log_dirs.engine import Engine
 from ..topics.topics import changeable_partitions, refuse_in_engine, refuse_new_topic
 from .describe_topics import TopicConfigs
+from .register_new import MetadataRecordRow, NewTopic
 from .request import SILENT, PartitionFailed, ProgressListener, writable
 
 
 @dataclass(frozen=True, slots=True)
 class CreateTopic:
     """Creates a topic with `partitions` partitions and configs of its own. `topic_id`: "" to have
-    one generated; `unregistered`: also if the KRaft cluster of the directories does not know it."""
+    one generated; `unregistered`: also if the KRaft cluster of the directories does not know it;
+    `register`: makes it known to that cluster, whose only voter is the node of the directories.
+    `dry_run`: creates nothing, and shows the records that would be appended to its metadata."""
 
     topic: str = ""
     partitions: int = 1
     configs: Mapping[str, str] = field(default_factory=dict)
     topic_id: str = ""
     unregistered: bool = False
+    register: bool = False
+    dry_run: bool = False
 
     @property
     def writes(self) -> bool:
-        return True
+        return not self.dry_run
 
     def check_new(self, run: Mapping[str, str]) -> None:
         """Raises a StorageError for a topic that no directory can have; `run`: the configs of this
@@ -39,8 +46,11 @@ class CreateTopic:
     def check(self, engine: Engine) -> Sequence[PartitionFailed]:
         """Raises a StorageError for a topic that these directories cannot have."""
         numbers = range(self.partitions)
-        refuse_in_engine(engine, self.topic, numbers, self.topic_id, unregistered=self.unregistered)
+        unregistered = self.unregistered or self.register
+        refuse_in_engine(engine, self.topic, numbers, self.topic_id, unregistered=unregistered)
         engine.check_topic_configs(self.topic, self.configs)
+        if self.register:
+            NewTopic.of(engine, self.topic, self.partitions, self.configs)
         return ()
 
 
@@ -49,27 +59,41 @@ class CreatedTopic:
     topic: str
     topic_id: str
     partitions: int
+    is_registered: bool = False
 
     def as_json(self) -> dict[str, Any]:
-        return {"topic": self.topic, "topicId": self.topic_id, "partitions": self.partitions}
+        row = {"topic": self.topic, "topicId": self.topic_id, "partitions": self.partitions}
+        return {**row, "registered": True} if self.is_registered else row
 
     @classmethod
     def of_json(cls, row: Mapping[str, Any]) -> CreatedTopic:
-        return cls(row["topic"], row["topicId"], row["partitions"])
+        where = (row["topic"], row["topicId"], row["partitions"])
+        return cls(*where, row.get("registered", False))
 
 
 def create_topic(
     engine: Engine, request: CreateTopic, progress: ProgressListener = SILENT
-) -> Iterator[CreatedTopic]:
-    """Raises what `LogManager.create_topic` raises; then nothing remains of the topic."""
-    topic_id = writable(engine).create_topic(
-        request.topic,
+) -> Iterator[CreatedTopic | MetadataRecordRow]:
+    """Raises what `LogManager.create_topic` raises; then nothing remains of the topic. With
+    `register`, also what `find_sole_node` raises."""
+    name, configs = request.topic, request.configs
+    new = NewTopic.of(engine, name, request.partitions, configs) if request.register else None
+    if request.dry_run:
+        if new is not None:
+            yield from new.planned(request.topic_id or random_uuid_text())
+        return
+    manager = writable(engine)
+    topic_id = manager.create_topic(
+        name,
         request.partitions,
-        request.configs,
+        configs,
         request.topic_id,
         unregistered=request.unregistered,
+        register=None if new is None else partial(new.register, manager),
     )
-    yield CreatedTopic(request.topic, topic_id, request.partitions)
+    if new is not None:
+        manager.registering.forget_configs(name)
+    yield CreatedTopic(name, topic_id, request.partitions, new is not None)
 
 
 @dataclass(frozen=True, slots=True)

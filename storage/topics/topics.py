@@ -7,7 +7,7 @@ LogManager.
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
 
@@ -74,13 +74,14 @@ class Topics:
         topic_id: str,
         carried_over: bool,
         unregistered: bool = False,
+        register: Callable[[str], None] | None = None,
     ) -> str:
         """See LogManager.create_topic."""
         with self.changing:
             numbers = range(partitions) if isinstance(partitions, int) else partitions
             count = partitions if isinstance(partitions, int) else len(partitions)
             refuse_new_topic(topic, count, topic_id)
-            unregistered = unregistered or self._unregistered
+            unregistered = unregistered or self._unregistered or register is not None
             refuse_in_engine(self._engine, topic, numbers, topic_id, unregistered=unregistered)
             config = self._configs.check(topic, configs, carried_over).config
             topic_id = topic_id or random_uuid_text()
@@ -89,6 +90,8 @@ class Topics:
             self._configs.keep(topic, configs)
             try:
                 self._make_partitions(topic, numbers, topic_id, config)
+                if register is not None:
+                    register(topic_id)
             except BaseException:
                 with suppress(StorageError, OSError):  # report the first error
                     self._remove(topic)

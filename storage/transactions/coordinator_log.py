@@ -16,7 +16,6 @@ from ..errors import CorruptError
 from ..format.messages.coordinator_records import CoordinatorRecords
 from ..format.messages.message import Message, parse_schemas
 from ..format.messages.schemas import transaction_coordinator
-from ..format.messages.writing import encode_message
 from ..format.records.columns import Damage
 from ..format.records.record_columns import SimpleRecord
 from ..log.read.transactions import Isolation
@@ -86,9 +85,8 @@ class TransactionState:
             "transactionPartitions": [],
             "transactionLastUpdateTimestampMs": now_ms,
         }
-        key = encode_message(records.keys[_STATE], {"transactionalId": self.transactional_id}, 0)
-        data = encode_message(records.values[_STATE], value, self.version)
-        return SimpleRecord(now_ms, _int16(_STATE) + key, _int16(self.version) + data)
+        key = records.encode_key(_STATE, {"transactionalId": self.transactional_id})
+        return SimpleRecord(now_ms, key, records.encode_value(_STATE, value, self.version))
 
 
 def read_transaction_states(views: Iterable[tuple[int, View]]) -> list[TransactionState]:
@@ -124,7 +122,3 @@ def _replay(
 @lru_cache(maxsize=1)
 def _records() -> CoordinatorRecords:
     return CoordinatorRecords(parse_schemas(transaction_coordinator.SCHEMAS))
-
-
-def _int16(number: int) -> bytes:
-    return number.to_bytes(2, "big", signed=True)

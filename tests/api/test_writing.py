@@ -469,3 +469,42 @@ def test_writing_to_what_was_opened_for_reading(root: Path) -> None:
             assert not hasattr(thing, name)
         with pytest.raises(AttributeError, match="has no attribute 'apend'"):
             getattr(thing, "apend")  # noqa: B009 - type checkers reject the plain attribute
+
+
+# -- erasing --------------------------------------------------------------------------------------
+
+
+def test_erasing(root: Path, compacted: kafkafs.WritableLogDirectories) -> None:
+    files = sorted((root / "latest-0").glob("*.log"))
+    dry = compacted.erase("latest", 0, keys="k1", dry_run=True)
+    assert [each.file for each in dry] == [
+        str(file) for file in files if b"\x04k1" in file.read_bytes()
+    ]
+    done = compacted.erase("latest", 0, keys=["k1", b"nobody"])
+    assert sorted((each.file, each.records, each.sha256) for each in done) == [
+        (each.file, each.records, each.sha256) for each in dry
+    ]
+    assert sum(each.records for each in done) == 10
+    keys = [[record.key for record in compacted["latest", number].records()] for number in (0, 1)]
+    assert (len(keys[0]), len(keys[1])) == (20, 30)
+    assert b"k1" not in keys[0]
+    assert compacted.erase("latest", 0, keys="k1") == []
+    (one,) = compacted.erase("latest", 1, offset=29)
+    assert one.records == 1
+    assert sum(each.records for each in compacted.erase("latest", prefix="k")) == 20 + 29
+    assert [list(compacted["latest", number].records()) for number in (0, 1)] == [[], []]
+
+
+def test_what_cannot_be_erased(root: Path, compacted: kafkafs.WritableLogDirectories) -> None:
+    with pytest.raises(kafkafs.UnknownTopic):
+        compacted.erase("nothing", keys="k1")
+    with pytest.raises(kafkafs.UnknownPartition):
+        compacted.erase("latest", 2, keys="k1")
+    with pytest.raises(ValueError, match="exactly one"):
+        compacted.erase("latest")
+    shutil.copytree(root / "latest-0", root / f"latest-0.{'a' * 32}-stray")
+    with pytest.raises(kafkafs.StorageError, match="stray partition") as caught:
+        compacted.erase("latest", keys="k1")
+    assert any("latest-1" in note for note in caught.value.__notes__)
+    for number in (0, 1):
+        assert b"k1" not in [record.key for record in compacted["latest", number].records()]

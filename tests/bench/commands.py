@@ -20,7 +20,17 @@ from tests.bench.compacting import linked, scratch_directory
 from tests.bench.data import TOPIC, batches, cache, kept, keyed_log, plain_log, time_of
 from tests.bench.machine import last_core
 from tests.bench.plan import Plan
-from tests.bench.race import Call, Command, Figure, Outcome, Outcomes, python_task, race, versus
+from tests.bench.race import (
+    Call,
+    Command,
+    Figure,
+    Outcome,
+    Outcomes,
+    Together,
+    python_task,
+    race,
+    versus,
+)
 from tests.bench.sparse import sparse_log
 from tests.broker.jvm import installation
 from tests.logs import TopicSettings, write_log_dir, write_partition, write_topic
@@ -158,7 +168,8 @@ def starts(plan: Plan) -> Outcomes:
 
 
 def partitions(plan: Plan) -> Outcomes:
-    """Row 26: a thread per core scans partitions to Arrow."""
+    """Row 26: a thread per core scans partitions to Arrow. Two processes, which share nothing but
+    the machine, show the most that its second core can add."""
     records = plan.records // _PARTITIONS
     numbers = range(_PARTITIONS)
 
@@ -173,12 +184,25 @@ def partitions(plan: Plan) -> Outcomes:
         {
             "two": python_task("scan_partitions", log, "2"),
             "one": python_task("scan_partitions", log, "1", core=last_core()),
+            "processes": Together(
+                [
+                    python_task(
+                        "scan_partitions", log, "1", f"{part}/2", core=last_core() + 1 - part
+                    )
+                    for part in (1, 2)
+                ]
+            ),
         },
         plan.repetitions,
     )
+    work, amount = f"scan of {_PARTITIONS} partitions, two cores", plan.records / 1e6
     yield versus(
-        26, f"scan of {_PARTITIONS} partitions, two cores", (seconds["two"], seconds["one"]),
-        "one core", 1.7, amount=plan.records / 1e6, unit="M rec/s",
+        26, work, (seconds["two"], seconds["one"]),
+        "one core", 1.7, amount=amount, unit="M rec/s",
+    )  # fmt: skip
+    yield versus(
+        26, work, (seconds["two"], seconds["processes"]),
+        "two processes, each on a core of its own", None, amount=amount, unit="M rec/s",
     )  # fmt: skip
 
 

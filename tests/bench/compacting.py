@@ -49,7 +49,7 @@ from tests.broker.kafka import Broker
 
 _PEER = "Kafka 4.3's LogCleaner"
 _PASS_SECONDS = 120
-_MAP_BYTES = str(128 << 20)
+_MAP_BYTES = 128 << 20
 _JVM = ("-Xmx2g", *LOGS_PASSES)
 _CODECS = (Codec.NONE, Codec.LZ4, Codec.ZSTD)
 _NANOSECONDS_A_KEY = 200  # five million keys a second
@@ -74,7 +74,7 @@ def preview(plan: Plan) -> Outcomes:
         seconds = race(
             {
                 "ours": Call(lambda: _cat_compacted(scratch, source)),
-                "pass": Call(lambda: _compact(linked(scratch / "ours", source), segment_bytes)),
+                "pass": Call(lambda: compact(linked(scratch / "ours", source), segment_bytes)),
             },
             plan.repetitions,
         )
@@ -104,7 +104,7 @@ def _against_kafka(row: int, codec: Codec, target: float, plan: Plan) -> Outcome
 
     def ours() -> float:
         log_dir = linked(scratch / "ours", source)
-        taken = _compact(log_dir, segment_bytes)
+        taken = compact(log_dir, segment_bytes)
         left["ours"] = _retained(log_dir, TOPIC, codec)
         return taken
 
@@ -165,12 +165,12 @@ def _dirty_bytes(source: Path) -> int:
     return sum(path.stat().st_size for path in rolled_logs(source / f"{TOPIC}-0"))
 
 
-def _compact(log_dir: Path, segment_bytes: int) -> float:
+def compact(log_dir: Path, segment_bytes: int, map_bytes: int = _MAP_BYTES) -> float:
     """Makes one pass over the whole log. Returns the seconds."""
     settings = {
         "cleanup.policy": "compact",
         "segment.bytes": str(segment_bytes),
-        "log.cleaner.dedupe.buffer.size": _MAP_BYTES,
+        "log.cleaner.dedupe.buffer.size": str(map_bytes),
     }
     dirty = _dirty_bytes(log_dir)
     with LogManager(str(log_dir), settings) as engine:
@@ -213,7 +213,7 @@ def _topics(codec: Codec, plan: Plan) -> list[str]:
 def _holding(codecs: Sequence[Codec], plan: Plan) -> Iterator[tuple[Broker, Driver]]:
     """Runs a broker that has the log of each codec once for each turn, and does not clean them
     yet."""
-    properties = {"log.cleaner.dedupe.buffer.size": _MAP_BYTES}
+    properties = {"log.cleaner.dedupe.buffer.size": str(_MAP_BYTES)}
     with scratch_directory() as scratch:
         broker = Broker(scratch, properties, jvm_options=(*trial.all_compilers(), *_JVM))
         broker.start()

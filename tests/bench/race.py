@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from types import TracebackType
@@ -101,6 +102,33 @@ class Worker:
         self._process.stdin.close()
         self._process.wait()
         self._process.stdout.close()
+
+
+class Together:
+    """Workers that do the work at the same time."""
+
+    def __init__(self, workers: Sequence[Worker]) -> None:
+        self._workers = workers
+        self._open = ExitStack()
+
+    def measure(self) -> float:
+        started = time.perf_counter()
+        with ThreadPoolExecutor(len(self._workers)) as executor:
+            list(executor.map(Worker.measure, self._workers))
+        return time.perf_counter() - started
+
+    def __enter__(self) -> Self:
+        for worker in self._workers:
+            self._open.enter_context(worker)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._open.close()
 
 
 def python_task(task: str, *arguments: str, core: int | None = None) -> Worker:

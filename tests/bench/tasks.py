@@ -102,12 +102,14 @@ def checksum(log_dir: str) -> Task:
     return work
 
 
-def scan_partitions(log_dir: str, threads: str) -> Task:
-    """Scans all partitions to Arrow, `threads` at a time."""
+def scan_partitions(log_dir: str, threads: str, part: str = "1/1") -> Task:
+    """Scans partitions to Arrow, `threads` at a time: all, or of as many equal parts a certain one,
+    as in "1/2"."""
     import kafkafs
 
     directories = kafkafs.open(log_dir)
-    numbers = directories.topics[TOPIC]
+    which, parts = map(int, part.split("/"))
+    numbers = directories.topics[TOPIC][which - 1 :: parts]
 
     def scan(number: int) -> int:
         return sum(batch.num_rows for batch in directories[TOPIC, number].scan())

@@ -45,7 +45,8 @@ QUICK = {
 class Broker:
     """One KRaft node, broker and controller, listening on the loopback interface.
 
-    `log_dirs` stay in place when it is stopped or killed; `start` on them again is a restart.
+    `log_dirs` stay in place when it is stopped or killed; `start` on them again is a restart. Of
+    the usual properties, those that are given as "" are left out.
     """
 
     def __init__(
@@ -158,7 +159,8 @@ class Broker:
             **properties,
             **self._properties,
         }
-        self._config.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
+        given = (f"{name}={value}\n" for name, value in properties.items() if value)
+        self._config.write_text("".join(given))
 
     def _format(self, home: Path) -> None:
         arguments = ["format", "-t", CLUSTER_ID, "-c", str(self._config)]

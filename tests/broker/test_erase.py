@@ -29,8 +29,22 @@ def test_a_broker_serves_all_other_records(
     driver.create_topic(TOPIC, 1, CONFIGS)
     partition = broker.log_dir / f"{TOPIC}-0"
     wait_until(partition.is_dir)
+    refused = CliRunner().invoke(cli, ["erase", "--offset", "0", str(broker.log_dir), f"{TOPIC}/0"])
+    assert (refused.exit_code, refused.stderr) == (
+        1,
+        f"kafkafs: {TOPIC}/0: no record at offset 0 is on the disk\n",
+    )
+    driver.produce(TOPIC, [Message(KEY, b"of a person")], 0)
+    line = ["--key", KEY.decode(), str(broker.log_dir), TOPIC]
+    dry = CliRunner().invoke(cli, ["erase", "--dry-run", *line])
+    assert dry.exit_code == 0
+    assert "to be rewritten" in dry.stdout
+    refused = CliRunner().invoke(cli, ["erase", *line])
+    assert (refused.exit_code, refused.stdout) == (1, "")
+    assert "has it locked" in refused.stderr
     driver.close()
     broker.stop()
+    assert CliRunner().invoke(cli, ["erase", *line]).exit_code == 0
 
     now = time.time_ns() // 1_000_000
     with LogManager(str(broker.log_dir)) as engine:

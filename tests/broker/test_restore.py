@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from kafkafs.storage.format.records.encoder import BatchPlan
 from kafkafs.storage.format.records.record_columns import RecordColumns
 from kafkafs.storage.log_manager import LogManager
 from tests.broker.driver import Driver, Message
+from tests.broker.jvm import installation, tools
 from tests.broker.kafka import Broker
 from tests.group_records import commit
 
@@ -30,14 +32,17 @@ RECORDS = 6000
 STARTED_MS = 1_700_000_000_000
 CONFIGS = {"retention.ms": "-1", "segment.bytes": "10485760"}
 
-#: Runs the program, which is killed by the n-th call of a method, before or after the call.
+#: Runs the program, which sends a signal to a process, its own by default, at the n-th call of a
+#: method, before or after the call.
 KILLED = """
 import os, signal, sys
 from kafkafs.cli.main import cli
 from kafkafs.restore import producing, resuming, restoring, state
 
-kind, method, calls, before = eval(sys.argv[1])
+kind, method, calls, before, *rest = eval(sys.argv[1])
+number, pid = rest or (signal.SIGKILL, os.getpid())
 producing.SAVE_SECONDS, resuming.REST_SECONDS = 0.0, 0.1
+producing.STALL_SECONDS = 2.0
 producing._POLL_RECORDS = 100
 of = {"RecordProducer": producing, "Restore": restoring, "RestoreStateFile": state}[kind]
 target = getattr(of, kind)
@@ -49,10 +54,10 @@ def dies(*arguments, **named):
     global calls
     calls -= 1
     if before and not calls:
-        os.kill(os.getpid(), signal.SIGKILL)
+        os.kill(pid or os.getpid(), number)
     result = usual(*arguments, **named)
     if not calls:
-        os.kill(os.getpid(), signal.SIGKILL)
+        os.kill(pid or os.getpid(), number)
     return result
 
 setattr(target, method, dies)
@@ -179,6 +184,40 @@ def offsets_in(table: Path, number: int) -> dict[int, int]:
     return found
 
 
+def interrupted(point: tuple[object, ...], line: list[object]) -> subprocess.CompletedProcess[str]:
+    """Runs a restore until it ends because of what happens at a point, as in KILLED."""
+    arguments = [sys.executable, "-c", KILLED, repr(point), "restore", *map(str, line)]
+    return subprocess.run(arguments, capture_output=True, text=True, check=False, timeout=120)
+
+
+def test_ctrl_c(source: Path, broker: Broker, driver: Driver, topic: str) -> None:
+    line = [source, "--to", broker.bootstrap, "orders", "--rename", f"orders={topic}"]
+    for calls in (20, 40):
+        ended = interrupted(("RecordProducer", "_poll", calls, False, int(signal.SIGINT), 0), line)
+        assert (ended.returncode, ended.stdout) == (130, ""), ended
+        assert "Traceback" not in ended.stderr
+    assert restore(*line).exit_code == 0
+    check(source, broker, topic)
+
+
+def test_a_cluster_that_no_longer_answers(
+    source: Path, start_broker: Callable[..., Broker], topic: str
+) -> None:
+    """The command does not wait for ever; later, it continues."""
+    broker = start_broker()
+    line = [source, "--to", broker.bootstrap, "orders", "--rename", f"orders={topic}"]
+    point = ("RecordProducer", "finish", 1, True, int(signal.SIGSTOP), broker.pid)
+    try:
+        ended = interrupted(point, line)
+    finally:
+        os.kill(broker.pid, signal.SIGCONT)
+    assert ended.returncode == 1
+    assert ended.stderr.count("\n") == 1, ended.stderr
+    assert "orders-0: the cluster has acknowledged no record for 2 seconds" in ended.stderr
+    assert restore(*line).exit_code == 0
+    check(source, broker, topic)
+
+
 def test_groups_continue_at_the_same_records(
     source: Path, broker: Broker, driver: Driver, topic: str
 ) -> None:
@@ -235,6 +274,18 @@ def test_what_is_refused_before_anything_is_written(
     assert "no topic ordres; did you mean orders?" in refused(*line[:-1], "ordres")
     assert "cannot reach 127.0.0.1:1:" in refused(source, "--to", "127.0.0.1:1")
     assert "Kafka's own topic" in refused(*line[:-1], "__consumer_offsets")
+    assert "Kafka's own topic, which no other may be" in refused(
+        *line, "orders=__transaction_state"
+    )
+    keyed, young = f"{topic}-keyed", f"{topic}-young"
+    driver.create_topic(keyed, 2, {"cleanup.policy": "compact"})
+    assert "a record has no key, and cleanup.policy is compact" in refused(*line, f"orders={keyed}")
+    driver.create_topic(young, 2, {"message.timestamp.before.max.ms": "1000"})
+    assert "before message.timestamp.before.max.ms" in refused(*line, f"orders={young}")
+    assert offsets(broker, keyed) == offsets(broker, young) == [0, 0]
+    encrypted = tmp_path / "encrypted.properties"
+    encrypted.write_text("security.protocol=ssl\n")
+    assert f"cannot reach {broker.bootstrap}" in refused(*line[:-1], "--command-config", encrypted)
     configs = tmp_path / "client.properties"
     configs.write_text("retention=x\n")
     assert 'No such configuration property: "retention"' in refused(
@@ -304,6 +355,45 @@ def test_a_dry_run_counts_and_finds_obstacles(
     assert "LogAppendTime, so the broker replaces all timestamps" in done.stdout
     assert restore(*line, "--until", STARTED_MS + 1000).exit_code == 0
     assert offsets(broker, stamped) == [1, 1]
+
+
+def test_what_the_cluster_will_delete_is_said_before(
+    source: Path, start_broker: Callable[..., Broker], topic: str, tmp_path: Path
+) -> None:
+    """By the configs of the broker, whose retention is in hours as usual, if the topic has none."""
+    kept = {"log.retention.ms": "", "log.retention.hours": "2", "log.retention.bytes": "1000"}
+    broker = start_broker(kept)
+    own = tmp_path / "own"
+    now = time.time_ns() // 1_000_000
+    with kafkafs.open(own, writable=True) as made:
+        for name, configs in (("plain", {}), ("kept", CONFIGS | {"retention.bytes": "-1"})):
+            made.create_topic(name, 1, configs)
+            made[name, 0].append(
+                [kafkafs.ProducerRecord(bytes(2000), timestamp=now - 3 * 3_600_000)]
+            )
+    for arguments in (["--dry-run"], []):
+        done = restore(own, "--to", broker.bootstrap, *arguments)
+        assert done.exit_code == 0, done.output
+        lines = (done.stdout + done.stderr).splitlines()
+        said = [row for row in lines if "the broker deletes such" in row]
+        assert len(said) == 2
+        assert "plain: a record is of" in said[0]
+        assert "older than retention.ms" in said[0]
+        assert "a partition has" in said[1]
+        assert "more than retention.bytes" in said[1]
+
+
+def test_a_quota_only_slows_it_down(source: Path, start_broker: Callable[..., Broker]) -> None:
+    broker = start_broker()
+    limit = ["--alter", "--add-config", "producer_byte_rate=100000"]
+    of = ["--entity-type", "clients", "--entity-name", "kafkafs"]
+    arguments = ["--bootstrap-server", broker.bootstrap, *limit, *of]
+    assert tools(installation()).run("kafka.admin.ConfigCommand", arguments).returncode == 0
+    started = time.monotonic()
+    line = [source, "--to", broker.bootstrap, "orders", "--rename", "orders=slow"]
+    assert restore(*line).exit_code == 0
+    assert time.monotonic() - started > 2  # else there was no quota
+    check(source, broker, "slow")
 
 
 def test_the_lines_of_the_page_run(source: Path, broker: Broker, driver: Driver) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -21,9 +22,10 @@ from kafkafs.storage.operations.revive.request import Revive, RevivedTransaction
 from kafkafs.storage.operations.revive.revive import revive
 from tests import answers
 from tests.broker.driver import Driver, Message
-from tests.broker.jvm import OLDER, VERSION, installation, tools
+from tests.broker.jvm import OLDER, VERSION, installation, java, tools
 from tests.broker.kafka import RevivedBroker, free_listener
 from tests.conftest import Corpora
+from tests.share_groups import GROUP, TOPIC, ahead_of_the_log
 from tests.waiting import wait_until
 
 #: The version of a broker by its release.
@@ -238,6 +240,26 @@ def test_until_a_time(corpora: Corpora, start: Start, tmp_path: Path) -> None:
     broker.stop()
     said = broker.output.read_text().splitlines()
     assert [line for line in said if SUSPICIOUS.search(line)] == []
+
+
+def test_share_groups_until_a_time(corpora: Corpora, start: Start, tmp_path: Path) -> None:
+    """One that was ahead of its log gets the next record."""
+    source = tmp_path / "source"
+    shutil.copytree(corpora.path("groups43"), source)
+    at_ms, end = ahead_of_the_log(source)
+    broker, driver = start([source], "4.3", tmp_path / "new", at_ms=at_ms)
+    told = broker.ask("consumer.group.ShareGroupCommand", "--describe", "--group", GROUP).decode()
+    assert re.search(rf"^{GROUP} +{TOPIC} +0 +{end} +0 *$", told, re.MULTILINE), told
+    driver.produce(TOPIC, [Message(None, b"next")])
+    consumer = "org.apache.kafka.tools.consumer.ConsoleShareConsumer"
+    arguments = ["--bootstrap-server", broker.bootstrap, "--topic", TOPIC, "--group", GROUP]
+    command = java(installation(), consumer, *arguments)
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        try:
+            assert b"next\n" in iter(process.stdout.readline, b"")
+        finally:
+            process.kill()
 
 
 def described_ids(broker: RevivedBroker) -> dict[str, str]:

@@ -54,7 +54,7 @@ def values(line: str) -> list[str]:
 
 def test_verbs() -> None:
     assert "explain" in values("kafkafs ")
-    assert values("kafkafs ex") == ["explain", "expire"]
+    assert values("kafkafs ex") == ["explain", "expire", "export"]
     assert values("kafkafs topic ") == ["config", "create", "delete", "list"]
 
 

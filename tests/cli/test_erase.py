@@ -20,8 +20,7 @@ from kafkafs.storage.log_manager import LogManager
 from kafkafs.storage.operations.erase import Erase, ErasedFile, erase
 from tests.building import BatchFields, build_batch
 from tests.cli.results import Kafkafs
-from tests.erasing import KEY, TOPIC, make, records_of, traces
-from tests.storage.test_erase import snapshot, sums
+from tests.erasing import KEY, TOPIC, make, records_of, snapshot, sums, traces
 from tests.writing import NOW
 
 ELSEWHERE = "kafkafs: copies may exist elsewhere: on replicas, in tiered storage, in backups and"
@@ -48,19 +47,42 @@ def test_the_report_has_the_sums_of_every_file(kafkafs: Kafkafs, tmp_path: Path)
     assert kafkafs("history", tmp_path, TOPIC, KEY.decode()).exit_code == 1
 
 
-def test_a_key_from_a_file_is_taken_byte_for_byte(kafkafs: Kafkafs, tmp_path: Path) -> None:
-    data, file = tmp_path / "data", tmp_path / "key"
+def test_a_file_lists_keys_one_per_line(kafkafs: Kafkafs, tmp_path: Path) -> None:
+    data, file = tmp_path / "data", tmp_path / "keys"
     data.mkdir()
-    expected = make(data)
-    file.write_bytes(KEY + b"\n")
-    result = kafkafs("erase", "--key-file", file, data, TOPIC)
-    assert (result.exit_code, result.stderr) == (
+    make(data)
+    before = records_of(data)
+    file.write_bytes(b"nobody\n\nperson-6\n" + KEY)
+    result = kafkafs("erase", "--key-file", file, "--key", "person-4", data, f"{TOPIC}/0")
+    assert result.exit_code == 0
+    gone = (b"person-4", b"person-6", KEY)
+    assert records_of(data) == [each for each in before if each.key not in gone]
+    again = kafkafs("erase", "--key-file", file, data, TOPIC)
+    assert (again.exit_code, again.stderr) == (
         1,
-        f"kafkafs: {TOPIC}: no record with key person-7\\n is on the disk\n",
+        f"kafkafs: {TOPIC}: no record with one of the 3 keys is on the disk\n",
     )
-    file.write_bytes(KEY)
-    assert kafkafs("erase", "--key-file", file, data, f"{TOPIC}/0").exit_code == 0
-    assert records_of(data) == expected
+
+
+@pytest.mark.parametrize(
+    ("encoding", "text"),
+    [("hex", "00ff0a"), ("hex", "00 FF 0A"), ("base64", "AP8K")],
+)
+def test_keys_of_any_bytes(kafkafs: Kafkafs, tmp_path: Path, encoding: str, text: str) -> None:
+    data, file = tmp_path / "data", tmp_path / "keys"
+    kept = SimpleRecord(NOW, b"\0\xff", b"kept")
+    with LogManager(str(data), clock=SetClock(NOW)) as manager:
+        manager.create_topic(TOPIC, 1)
+        for key in (b"\0\xff\n", b"\0\xff\nmore"):
+            records = [SimpleRecord(NOW, key, b"gone"), kept]
+            manager.writer(TOPIC, 0).append(build_batch(records, BatchFields(leader_epoch=-1)))
+    file.write_text(text)
+    result = kafkafs("erase", "--key-encoding", encoding, "--key-file", file, data, TOPIC)
+    assert result.exit_code == 0, result.output
+    assert [each.value for each in records_of(data)] == [b"kept", b"gone", b"kept"]
+    prefix = ("--key-encoding", encoding, "--key-prefix", text)
+    assert kafkafs("erase", *prefix, data, TOPIC).exit_code == 0
+    assert [each.key for each in records_of(data)] == [kept.key] * 2
 
 
 def test_a_table_names_files_and_sizes(kafkafs: Kafkafs, tmp_path: Path) -> None:
@@ -86,7 +108,9 @@ def test_a_table_names_files_and_sizes(kafkafs: Kafkafs, tmp_path: Path) -> None
         (("--key", "a", "--offset", "1"), "needs exactly one of a key, a prefix and an offset"),
         (("--key-prefix", ""), "the prefix must not be empty"),
         (("--offset", "1"), "an offset needs exactly one TOPIC/PARTITION"),
-        (("--key", "a", "--key-file", "/dev/null"), "--key and --key-file exclude each other"),
+        (("--key-file", "/dev/null"), "/dev/null has no key"),
+        (("--key-encoding", "hex", "--key", "0g"), "0g is not hex"),
+        (("--key-encoding", "base64", "--key-prefix", "é"), "é is not base64"),
     ],
 )
 def test_wrong_usage_is_one_line(
@@ -146,6 +170,6 @@ def test_space_for_the_largest_segment_is_enough(disk: Path) -> None:
     assert free > 200_000
     (disk / "filling").write_bytes(bytes(free - 140_000))
     with LogManager(str(data), clock=SetClock(NOW)) as manager:
-        rows = list(erase(manager, Erase(Selection.of(TOPIC), key=KEY)))
+        rows = list(erase(manager, Erase(Selection.of(TOPIC), keys=frozenset([KEY]))))
     assert [type(row) for row in rows] == [ErasedFile] * 5
     assert [each.key for each in records_of(data)] == [b"other"] * 5

@@ -161,3 +161,20 @@ def test_what_writes_waits_for_a_mount_that_is_ending(data: Path, mount: Mount) 
         assert mount.daemon.wait(PATIENCE_SECONDS) == 0
     finally:
         mount.daemon.send_signal(signal.SIGCONT)
+
+
+def test_more_keys_than_a_mount_takes_at_once(data: Path, mount: Mount, tmp_path: Path) -> None:
+    keys = tmp_path / "keys.txt"
+    keys.write_text("".join(f"key-{number:08}\n" for number in range(100_000)))
+    refused = run_kafkafs("erase", "--key-file", str(keys), str(data), "keys")
+    assert (refused.returncode, refused.stdout, refused.stderr.decode()) == (
+        1,
+        b"",
+        f"kafkafs: {mount.point}: a mount takes requests of at most 1048576 bytes; divide this one,"
+        " or unmount first\n",
+    )
+    with keys.open("w") as file:
+        file.write("".join(f"key-{number:08}\n" for number in range(10_000)) + "k\n")
+    done = run_kafkafs("erase", "--json", "--key-file", str(keys), str(data), "keys")
+    assert done.returncode == 0, done.stderr
+    assert not os.listdir(mount.point / "keys/0/offset")

@@ -9,10 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import kafkafs as package
 from kafkafs.restore.cluster import RestoreError
 from kafkafs.restore.groups import translated
-from kafkafs.restore.records import fields, undamaged
 from kafkafs.restore.state import (
     OffsetRun,
     RestoredPartition,
@@ -22,7 +20,6 @@ from kafkafs.restore.state import (
     read_table,
     runs_of,
 )
-from kafkafs.storage import Engine
 from tests.cli.results import Kafkafs
 
 RUNS = [OffsetRun(10, 0, 3), OffsetRun(20, 3, 2)]
@@ -116,28 +113,3 @@ def test_a_damaged_state_file(tmp_path: Path, content: str, error: str) -> None:
     path.write_text(content)
     with pytest.raises(RestoreError, match=error):
         read_state(str(path))
-
-
-def test_records_are_unpacked_as_they_are_read(tmp_path: Path) -> None:
-    """In parts, with null and empty keys, values and headers, and repeated names."""
-    made = [
-        package.ProducerRecord(
-            (None, b"", b"v%d" % number)[number % 3],
-            key=(b"k", None, b"")[number % 3],
-            timestamp=number,
-            headers=[("ü", b"%d" % each if each else None) for each in range(number % 4)],
-        )
-        for number in range(1, 1203)
-    ]
-    with package.open(tmp_path / "logs", writable=True) as directory:
-        directory.create_topic("t", 1, {"retention.ms": "-1"})
-        directory["t", 0].append(made)
-        expected = [
-            (each.key, each.value, each.timestamp, each.headers or None)
-            for each in directory["t", 0].records()
-        ]
-    with closing(Engine(str(tmp_path / "logs"))) as engine:
-        parts = undamaged(engine.log("t", 0).view().scan(), {})
-        found = [row for part in parts for row in fields(part)]
-    assert found == expected
-    assert len(found) == len(made)

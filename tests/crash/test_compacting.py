@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import errno
-import os
 import random
-import shutil
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
@@ -20,6 +18,7 @@ from kafkafs.storage.io.durable import replaced
 from kafkafs.storage.log_manager import LogManager
 from tests.crash.checks import left_by, refuse_complaints
 from tests.crash.cleaned import TOPIC, Durable, Event, Model, Steps, check, open_engine
+from tests.crash.failing import fail_each
 from tests.crash.moments import moments
 from tests.crash.program import tally_of
 from tests.crash.workload import NOW_MS
@@ -199,37 +198,24 @@ class Run:
         check(engine, self._model)
 
 
-def fail_each(path: Path, number: int, every: int) -> Counter[str]:
-    """Runs the steps once for each `every`-th of their calls, failing that call; returns the
-    outcomes."""
-    (path / "counted").mkdir()
-    counted = FailingCalls(-1, number)
-    Run(path / "counted", counted).run()
-    outcomes: Counter[str] = Counter()
-    for at in moments(len(counted.made) - 1, every):
-        root = path / f"{at}"
-        root.mkdir()
-        run = Run(root, FailingCalls(at, number))
-        try:
-            run.run()
-        except BaseException as error:
-            error.add_note(f"call {at}, {run.calls.failed}: {os.strerror(number)}; in {root}")
-            raise
-        outcomes += run.outcomes
-        shutil.rmtree(root)
-    return outcomes
+def run_steps(root: Path, calls: FailingCalls) -> Counter[str]:
+    """Takes the steps in a new directory; returns the outcomes."""
+    root.mkdir()
+    run = Run(root, calls)
+    run.run()
+    return run.outcomes
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO], ids=errno.errorcode.get)
 def test_calls_that_fail_now_and_then(memory_path: Path, number: int) -> None:
-    assert fail_each(memory_path, number, every=271).total() > 2
+    assert fail_each(memory_path, number, 271, run_steps).total() > 2
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO], ids=errno.errorcode.get)
 def test_many_calls_failing_one_at_a_time(memory_path: Path, number: int) -> None:
-    outcomes = fail_each(memory_path, number, every=67)
+    outcomes = fail_each(memory_path, number, 67, run_steps)
     assert outcomes["offline"] > 3
     if number == errno.ENOSPC:
         assert outcomes["refused"] > 3

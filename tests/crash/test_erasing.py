@@ -4,7 +4,6 @@ erases what is left of the records."""
 from __future__ import annotations
 
 import errno
-import os
 import shutil
 from collections import Counter
 from contextlib import suppress
@@ -19,12 +18,13 @@ from kafkafs.storage.log_manager import LogManager
 from kafkafs.storage.operations.erase import Erase, ErasedFile, erase
 from kafkafs.storage.operations.request import PartitionFailed
 from tests.crash.checks import left_by, refuse_complaints
+from tests.crash.failing import fail_each
 from tests.crash.moments import moments
 from tests.erasing import KEY, TOPIC, make, open_manager, records_of, traces
 from tests.faults import FailingCalls, RecordingCalls, crash_states
 from tests.reading import Plain
 
-REQUEST = Erase(Selection.of(TOPIC), key=KEY)
+REQUEST = Erase(Selection.of(TOPIC), keys=frozenset([KEY]))
 
 
 def check(root: Path, expected: list[Plain]) -> bool:
@@ -101,37 +101,30 @@ def erase_with(calls: FailingCalls, root: Path) -> str:
     return outcome
 
 
-def fail_each(path: Path, number: int, every: int) -> Counter[str]:
+def erase_failing(path: Path, number: int, every: int) -> Counter[str]:
     """Fails each `every`-th call of an erasure, one at a time; returns how they ended."""
     made = path / "made"
     made.mkdir()
     expected = make(made)
-    shutil.copytree(made, path / "counted")
-    counted = FailingCalls(-1, number)
-    assert erase_with(counted, path / "counted") == "done"
-    outcomes: Counter[str] = Counter()
-    for at in moments(len(counted.made) - 1, every):
-        root = path / f"{at}"
+
+    def run(root: Path, calls: FailingCalls) -> Counter[str]:
         shutil.copytree(made, root)
-        calls = FailingCalls(at, number)
-        try:
-            outcomes[erase_with(calls, root)] += 1
-            check(root, expected)
-        except BaseException as error:
-            error.add_note(f"call {at}, {calls.failed}: {os.strerror(number)}; in {root}")
-            raise
-        shutil.rmtree(root)
-    return outcomes
+        outcome = erase_with(calls, root)
+        assert outcome == "done" or calls.failed
+        check(root, expected)
+        return Counter({outcome: 1})
+
+    return fail_each(path, number, every, run)
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO], ids=errno.errorcode.get)
 def test_calls_that_fail_now_and_then(memory_path: Path, number: int) -> None:
-    assert fail_each(memory_path, number, every=211).total() > 0
+    assert erase_failing(memory_path, number, every=211).total() > 0
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO], ids=errno.errorcode.get)
 def test_many_calls_failing_one_at_a_time(memory_path: Path, number: int) -> None:
-    outcomes = fail_each(memory_path, number, every=11)
+    outcomes = erase_failing(memory_path, number, every=11)
     assert outcomes["refused"] + outcomes["offline"] > 3

@@ -4,13 +4,12 @@ stays, and a retry or a restart continues."""
 from __future__ import annotations
 
 import errno
-import os
 import random
-import shutil
 import sys
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -20,8 +19,8 @@ from kafkafs.storage.errors import ConfigsNotRemoved, LogDirOffline, NotClosed, 
 from kafkafs.storage.io.durable import replaced
 from kafkafs.storage.log_manager import LogManager
 from tests.crash.checks import refuse_complaints
+from tests.crash.failing import fail_each
 from tests.crash.model import Model, Refused
-from tests.crash.moments import moments
 from tests.crash.workload import NOW_MS, Workload, contents, open_engine
 from tests.faults import FailingCalls
 
@@ -121,25 +120,13 @@ class Run:
         self.outcomes[what] += 1
 
 
-def fail_each(path: Path, number: int, every: int, seed: int) -> Counter[str]:
-    """Runs the workload once for each `every`-th of its calls, failing that call; returns the
-    outcomes."""
-    (path / "counted").mkdir()
-    counted = FailingCalls(-1, number)
-    Run(path / "counted", counted).run(seed)
-    outcomes: Counter[str] = Counter()
-    for at in moments(len(counted.made) - 1, every):
-        root = path / f"{at}"
-        root.mkdir()
-        run = Run(root, FailingCalls(at, number))
-        try:
-            run.run(seed)
-        except BaseException as error:
-            error.add_note(f"call {at}, {run.calls.failed}: {os.strerror(number)}")
-            raise
-        outcomes += run.outcomes or Counter({f"unnoticed {run.calls.failed[0].split()[0]}": 1})
-        shutil.rmtree(root)
-    return outcomes
+def run_workload(root: Path, calls: FailingCalls, seed: int) -> Counter[str]:
+    """Runs the workload in a new directory; returns the outcomes."""
+    root.mkdir()
+    run = Run(root, calls)
+    run.run(seed)
+    unnoticed = {f"unnoticed {each.split()[0]}": 1 for each in calls.failed}
+    return run.outcomes or Counter(unnoticed)
 
 
 def step_while_full(run: Run, workload: Workload) -> Counter[str]:
@@ -215,12 +202,12 @@ def test_a_directory_that_vanishes_and_comes_back(memory_path: Path, which: str)
 
 @pytest.mark.parametrize("number", ERRNOS, ids=errno.errorcode.get)
 def test_calls_that_fail_now_and_then(memory_path: Path, number: int) -> None:
-    assert fail_each(memory_path, number, every=41, seed=2).total() > 3
+    assert fail_each(memory_path, number, 41, partial(run_workload, seed=2)).total() > 3
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("number", ERRNOS, ids=errno.errorcode.get)
 def test_many_calls_failing_one_at_a_time(memory_path: Path, number: int) -> None:
-    outcomes = fail_each(memory_path, number, every=3, seed=number)
+    outcomes = fail_each(memory_path, number, 3, partial(run_workload, seed=number))
     assert {"opening", "opened offline", "offline", "closing"} <= outcomes.keys()

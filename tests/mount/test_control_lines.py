@@ -46,8 +46,8 @@ def test_what_selects_partitions(request_: PartitionsRequest, line: bytes) -> No
 @pytest.mark.parametrize(
     "request_",
     [
-        Erase(SOME, key=b"k"),
-        Erase(SOME, key=b""),
+        Erase(SOME, keys=frozenset([b"k"])),
+        Erase(SOME, keys=frozenset([b""])),
         Erase(SOME, prefix=b"\xff\n", dry_run=True),
         Erase(Selection.of("orders/0"), offset=7),
     ],
@@ -63,12 +63,12 @@ def test_what_erases(request_: Erase) -> None:
     ("text", "why"),
     [
         ("{}", "needs exactly one of a key, a prefix and an offset"),
-        ('{"key": "k"}', "needs TOPIC or TOPIC/PARTITION"),
-        ('{"partitions": ["t/x"], "key": "k"}', "needs TOPIC or TOPIC/PARTITION"),
-        ('{"partitions": [5], "key": "k"}', "needs TOPIC or TOPIC/PARTITION"),
-        ('{"partitions": ["t"], "key": 5}', "'key' is not one of partitions, key, "),
-        ('{"partitions": ["t"], "key": {"base64": "?"}}', "a key must be a string or "),
-        ('{"partitions": ["t"], "key": {}}', "a key must be a string or "),
+        ('{"keys": ["k"]}', "needs TOPIC or TOPIC/PARTITION"),
+        ('{"partitions": ["t/x"], "keys": ["k"]}', "needs TOPIC or TOPIC/PARTITION"),
+        ('{"partitions": [5], "keys": ["k"]}', "needs TOPIC or TOPIC/PARTITION"),
+        ('{"partitions": ["t"], "keys": 5}', "'keys' is not one of partitions, keys, "),
+        ('{"partitions": ["t"], "keys": [{"base64": "?"}]}', "a key must be a string or "),
+        ('{"partitions": ["t"], "keyPrefix": {}}', "a key must be a string or "),
         ('{"partitions": ["t"], "offset": 1}', "an offset needs exactly one TOPIC/PARTITION"),
     ],
 )

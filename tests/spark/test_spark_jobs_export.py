@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,15 +13,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from pyspark.sql import SparkSession
 
 import kafkafs
+from kafkafs.cli.main import cli
 from kafkafs.spark import jobs
 from kafkafs.spark.jobs import Report
-from kafkafs.spark.jobs.export_files import SCHEMA, read_file
-from kafkafs.spark.jobs.notes import OtherJob
+from kafkafs.storage.errors import OtherJob
 from kafkafs.storage.format.layout import TimestampType
 from kafkafs.storage.format.records.record_columns import SimpleRecord
+from kafkafs.storage.io.disk import DirFd
+from kafkafs.storage.operations.transfer.record_files import SCHEMA
+from kafkafs.storage.operations.transfer.record_reading import read_file
+from kafkafs.storage.operations.transfer.request import FORMATS
 from tests import answers
 from tests.building import BatchFields, build_batch
 from tests.logs import write_log_dir, write_partition
@@ -57,7 +63,7 @@ def exported(output: Path) -> dict[tuple[str, int], list[dict[str, Any]]]:
     found: dict[tuple[str, int], list[dict[str, Any]]] = {}
     for path in sorted(output.glob("topic=*/date=*/[!.]*")):
         topic, date = (part.name.split("=")[1] for part in (path.parent.parent, path.parent))
-        for batch in read_file(str(path)):
+        for batch in read_file(DirFd(str(path.parent)).open(path.name)):
             assert batch.schema == SCHEMA
             table = batch.set_column(4, "timestamp", batch.column("timestamp").cast("int64"))
             for row in table.to_pylist():
@@ -69,7 +75,7 @@ def exported(output: Path) -> dict[tuple[str, int], list[dict[str, Any]]]:
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("format", ["parquet", "arrow", "jsonl"])
+@pytest.mark.parametrize("format", FORMATS)
 def test_nothing_of_a_record_is_lost(spark: SparkSession, tmp_path: Path, format: Any) -> None:
     report = jobs.export(spark, str(made(tmp_path / "in")), str(tmp_path / "out"), format=format)
     assert (report.exit_code, report.totals["records"]) == (0, 5)
@@ -133,6 +139,47 @@ def test_started_again_it_goes_on(spark: SparkSession, corpus: Corpus, tmp_path:
     assert (output / "_SUCCESS").exists()
     with pytest.raises(OtherJob, match="different isolation"):
         jobs.export(spark, source, str(output), **settings, isolation="read_committed")
+
+
+@pytest.mark.spark
+def test_begun_with_spark_and_continued_without_and_back(
+    spark: SparkSession, corpus: Corpus, tmp_path: Path
+) -> None:
+    """`kafkafs export` and the job have the same units, files and notes; Spark reads the table. So
+    have the imports."""
+    source, output = str(corpus("kafka43-clean")), tmp_path / "out"
+    whole = jobs.export(spark, source, str(output), by="hour")
+    before = sorted(path.relative_to(output) for path in output.rglob("part-*"))
+    for begin, go_on in (("spark", "kafkafs"), ("kafkafs", "spark")):
+        if begin == "kafkafs":
+            shutil.rmtree(output)
+            kafkafs_verb(source, output, "--isolation", "read_uncommitted")
+        notes = sorted((output / "_kafkafs").glob("unit-*"))
+        for note in notes[::3]:
+            note.unlink()
+        (output / "_SUCCESS").unlink()
+        if go_on == "kafkafs":
+            lines = kafkafs_verb(source, output)
+            assert f"{len(notes) - len(notes[::3])} of {len(notes)} parts were already" in lines
+        else:
+            again = jobs.export(spark, source, str(output), by="hour")
+            assert (again.skipped, again.rows) == (len(notes) - len(notes[::3]), whole.rows)
+        assert sorted(path.relative_to(output) for path in output.rglob("part-*")) == before
+    read = spark.read.parquet(str(output))
+    assert {"topic", "date", "hour"} <= set(read.columns)
+    assert read.count() == whole.totals["records"]
+    orders = read.where("topic = 'orders' and partition = 1 and offset >= 100")
+    assert orders.count() == sum(
+        each.offset >= 100
+        for each in answers.records("kafka43-clean", "orders", 1, answers.READ_UNCOMMITTED)
+    )
+
+
+def kafkafs_verb(source: str, output: Path, *options: str) -> str:
+    words = ["export", source, "-o", str(output), "--by", "hour", *options]
+    done = CliRunner().invoke(cli, words)
+    assert done.exit_code == 0, done.output
+    return done.stdout
 
 
 @pytest.mark.spark

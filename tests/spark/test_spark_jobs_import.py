@@ -17,7 +17,6 @@ from pyspark.sql import SparkSession
 
 from kafkafs.cli.main import cli
 from kafkafs.spark import jobs
-from kafkafs.spark.jobs.export_files import SCHEMA
 from kafkafs.storage.errors import CorruptError, LogDirLocked, Refused, UnknownTopic, Unregistered
 from kafkafs.storage.format.layout import Codec
 from kafkafs.storage.format.records import batch as b
@@ -27,6 +26,7 @@ from kafkafs.storage.log.read.transactions import Isolation
 from kafkafs.storage.log_dirs.engine import Engine
 from kafkafs.storage.log_manager import LogManager
 from kafkafs.storage.operations.import_batches import record_batches
+from kafkafs.storage.operations.transfer.record_files import SCHEMA
 from tests.spark.in_process import NO_SESSION, in_process
 from tests.spark.test_spark_jobs_export import made
 from tests.spark.test_spark_jobs_salvage import findings
@@ -146,8 +146,11 @@ def test_once_and_into_what_is_there(tmp_path: Path) -> None:
     jobs.import_(NO_SESSION, str(other), str(output))
     (tmp_path / "moved").mkdir()
     output.rename(tmp_path / "moved" / "out")
+    moved = jobs.import_(NO_SESSION, str(other), str(tmp_path / "moved" / "out"))
+    assert moved.skipped == moved.units
+    jobs.export(NO_SESSION, str(source), str(tmp_path / "second"))
     with pytest.raises(Refused, match="t-0 has offsets up to 9; the import begins at 0"):
-        jobs.import_(NO_SESSION, str(other), str(tmp_path / "moved" / "out"))
+        jobs.import_(NO_SESSION, str(other), str(tmp_path / "second"))
 
 
 @pytest.mark.usefixtures("in_process")

@@ -10,8 +10,7 @@ from pyspark.sql import SparkSession
 
 from kafkafs.spark import jobs
 from kafkafs.spark.jobs.new_log_dir import NewLogDir
-from kafkafs.spark.jobs.notes import OtherJob
-from kafkafs.storage.errors import LogDirError
+from kafkafs.storage.errors import LogDirError, OtherJob
 from kafkafs.storage.format.records.record_columns import SimpleRecord
 from kafkafs.storage.io.disk import DirFd
 from kafkafs.storage.log.check.sound import Lost, Sound, sound_batches

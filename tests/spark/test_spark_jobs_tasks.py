@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from kafkafs.spark.jobs.notes import Notes, OtherJob
 from kafkafs.spark.jobs.tasks import evenly, grouped, run
+from kafkafs.storage.errors import OtherJob
+from kafkafs.storage.operations.unit_notes import Notes
 from tests.waiting import wait_until
 
 

@@ -13,14 +13,20 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kafkafs.spark import jobs
-from kafkafs.spark.jobs.export_files import FORMATS
-from kafkafs.spark.jobs.notes import OtherJob
 from kafkafs.spark.read.planning import INTERNAL_TOPICS
-from kafkafs.storage.errors import CorruptError, InvalidRecord, LogDirError, Refused, TopicExists
+from kafkafs.storage.errors import (
+    CorruptError,
+    InvalidRecord,
+    LogDirError,
+    OtherJob,
+    Refused,
+    TopicExists,
+)
 from kafkafs.storage.format.records.record_columns import SimpleRecord
 from kafkafs.storage.log.read.transactions import Isolation
 from kafkafs.storage.log_dirs.engine import Engine
 from kafkafs.storage.log_manager import LogManager
+from kafkafs.storage.operations.transfer.request import FORMATS
 from tests import answers
 from tests.building import BatchFields, build_batch
 from tests.logs import write_log_dir, write_partition
@@ -227,7 +233,7 @@ def test_topics_made_for_an_import_that_fails_go_again(
 
     output = exported(tmp_path)
     with monkeypatch.context() as patch:
-        patch.setitem(jobs.import_.__globals__, "ingest_parts", refuse)
+        patch.setattr("kafkafs.storage.operations.transfer.import_.ingest_parts", refuse)
         with pytest.raises(InvalidRecord):
             jobs.import_(NO_SESSION, str(tmp_path / "in"), str(output))
     assert Engine(str(tmp_path / "in")).topics() == {}
@@ -272,14 +278,14 @@ def test_an_older_export_still_imports(tmp_path: Path) -> None:
     jobs.import_(NO_SESSION, str(tmp_path / "in"), str(output))
     assert bounds(str(tmp_path / "in")) == {("t", 0): (2218, 2229)}
     assert records(tmp_path / "in") == records(tmp_path / "a")
-    with pytest.raises(OtherJob, match="holds an export started by an earlier version of kafkafs"):
+    with pytest.raises(OtherJob, match="holds an export started by another version of kafkafs"):
         jobs.export(NO_SESSION, str(tmp_path / "a"), str(output))
 
 
 def test_a_newer_export_is_refused(tmp_path: Path) -> None:
     output = exported(tmp_path)
     job = json.loads((output / "_kafkafs/job.json").read_text())
-    (output / "_kafkafs/job.json").write_text(json.dumps({**job, "version": 3}))
-    with pytest.raises(CorruptError, match="field version: 3 was written by a newer kafkafs"):
+    (output / "_kafkafs/job.json").write_text(json.dumps({**job, "version": 4}))
+    with pytest.raises(CorruptError, match="field version: 4 was written by a newer kafkafs"):
         jobs.import_(NO_SESSION, str(tmp_path / "in"), str(output))
     assert not (tmp_path / "in").exists()

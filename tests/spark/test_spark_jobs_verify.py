@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from kafkafs.spark import jobs
-from kafkafs.spark.jobs.notes import OtherJob
+from kafkafs.storage.errors import OtherJob
 from kafkafs.storage.format.layout import ControlType
 from kafkafs.storage.format.records.decoder import Decoder
 from kafkafs.storage.format.records.record_columns import SimpleRecord

@@ -19,18 +19,12 @@ from hypothesis import strategies as st
 from kafkafs.spark.options import OptionError, ReadOptions
 from kafkafs.spark.read import forks, planning
 from kafkafs.spark.read.conditions import Conditions, conditions_of
-from kafkafs.spark.read.planning import (
-    INTERNAL_TOPICS,
-    DataLoss,
-    OffsetRange,
-    find_log_dirs,
-    grouped,
-    plan,
-)
+from kafkafs.spark.read.planning import INTERNAL_TOPICS, find_log_dirs, grouped, plan
 from kafkafs.spark.workers import without_collections
-from kafkafs.storage.errors import LogDirError
+from kafkafs.storage.errors import DataLoss, LogDirError
 from kafkafs.storage.format.records.record_columns import SimpleRecord
 from kafkafs.storage.io.disk import OpenFile
+from kafkafs.storage.operations.offset_ranges import OffsetRange
 from tests import answers
 from tests.building import BatchFields, build_batch
 from tests.index_damage import INDEX_DAMAGE, damage_indexes

@@ -14,12 +14,13 @@ import pytest
 
 import kafkafs
 from kafkafs.spark.options import ReadOptions
-from kafkafs.spark.read.planning import DataLoss, OffsetRange, find_log_dirs, plan
+from kafkafs.spark.read.planning import find_log_dirs, plan
 from kafkafs.spark.read.reading import LOSSES, Reading
-from kafkafs.storage.errors import CorruptError, LogDirError
+from kafkafs.storage.errors import CorruptError, DataLoss, LogDirError
 from kafkafs.storage.format.layout import Codec
 from kafkafs.storage.format.records.record_columns import SimpleRecord
 from kafkafs.storage.io.disk import OpenFile
+from kafkafs.storage.operations.offset_ranges import OffsetRange
 from tests import answers
 from tests.building import BatchFields, build_batch, frame_batch
 from tests.logs import TopicSettings, walk, write_log_dir, write_partition

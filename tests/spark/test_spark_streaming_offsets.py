@@ -19,9 +19,9 @@ import kafkafs
 from kafkafs import WritableLogDirectories
 from kafkafs.spark.options import OptionError, ReadOptions
 from kafkafs.spark.read.partition_offsets import PartitionOffsets, from_json, to_json
-from kafkafs.spark.read.planning import DataLoss
 from kafkafs.spark.read.reading import Reading
 from kafkafs.spark.read.streaming import Stream
+from kafkafs.storage.errors import DataLoss
 
 SCHEMA = pa.schema(
     [("topic", pa.string()), ("partition", pa.int32()), ("offset", pa.int64()), ("value", "binary")]

@@ -28,13 +28,14 @@ from kafkafs.spark.read.partition_offsets import (
     from_json,
     to_json,
 )
-from kafkafs.spark.read.planning import DataLoss, plan
+from kafkafs.spark.read.planning import plan
 from kafkafs.spark.read.reading import Reading
-from kafkafs.spark.read.topic_ids import id_of, read_ids
-from kafkafs.storage.errors import CorruptError
+from kafkafs.spark.read.topic_ids import read_ids
+from kafkafs.storage.errors import CorruptError, DataLoss
 from kafkafs.storage.format.primitives import random_uuid_text
 from kafkafs.storage.log_dirs.engine import Engine
 from kafkafs.storage.log_dirs.log_dir import PartitionDir
+from kafkafs.storage.operations.range_reader import id_of
 from tests.spark import test_spark_streaming as with_spark
 from tests.spark.test_spark_streaming_offsets import SCHEMA, SMALL, Query, append, logs
 

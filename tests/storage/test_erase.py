@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
-import shutil
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from kafkafs.api.reading import Partition
 from kafkafs.storage.erasure.rewriting import RewrittenSegment, rewrite_segment
 from kafkafs.storage.errors import (
     CleaningAborted,
     CorruptError,
-    NotErased,
-    OffsetNotFound,
     RecordNotFound,
     UnknownTopic,
 )
@@ -25,54 +21,41 @@ from kafkafs.storage.format.records.record_columns import SimpleRecord
 from kafkafs.storage.log.read.transactions import Isolation
 from kafkafs.storage.log_dirs.engine import Engine
 from kafkafs.storage.log_dirs.selection import Selection
-from kafkafs.storage.log_manager import LogManager
 from kafkafs.storage.operations import erase as module
 from kafkafs.storage.operations.erase import Erase, ErasedFile, erase
 from kafkafs.storage.operations.history import History, history
 from kafkafs.storage.operations.request import PartitionFailed
-from kafkafs.storage.operations.verifier import Verifier
 from kafkafs.storage.segment.segment import Segment
-from tests.building import MessageFields, build_messages
-from tests.erasing import KEY, TOPIC, make, open_manager, records_of, traces
+from tests.building import BatchFields, MessageFields, build_batch, build_messages
+from tests.erasing import (
+    ALL,
+    KEY,
+    TOPIC,
+    facts,
+    findings,
+    make,
+    open_manager,
+    partition,
+    records_of,
+    run,
+    snapshot,
+    sums,
+    traces,
+)
 from tests.logs import write_topic
 from tests.reading import UNCOMMITTED, read
+from tests.waiting import wait_until
 from tests.writing import NOW, batch
-
-ALL = Selection.of(TOPIC)
-
-
-def run(manager: LogManager, request: Erase) -> list[ErasedFile]:
-    rows = []
-    for row in erase(manager, request):
-        assert isinstance(row, ErasedFile), row
-        assert ErasedFile.of_json(row.as_json()) == row
-        rows.append(row)
-    return rows
-
-
-def findings(root: Path) -> list[str]:
-    verifier = Verifier(Engine([str(root)]))
-    return [str(each) for key in verifier.partitions() for each in verifier.partition(key)]
-
-
-def sums(root: Path) -> dict[str, str]:
-    files = sorted((root / f"{TOPIC}-0").glob("*.log"))
-    return {str(file): hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
-
-
-def snapshot(root: Path) -> dict[str, bytes]:
-    found = [file for file in root.rglob("*") if file.is_file()]
-    return {str(file.relative_to(root)): file.read_bytes() for file in found}
 
 
 def test_all_records_of_a_key_are_gone_and_all_others_are_as_they_were(tmp_path: Path) -> None:
     expected = make(tmp_path)
-    before = sums(tmp_path)
+    before, holding = sums(tmp_path), traces(tmp_path)
     with open_manager(tmp_path) as manager:
         writer = manager.writer(TOPIC, 0)
         states, end = writer.producer_states(), writer.end_offset
         stable = writer.last_stable_offset
-        rows = run(manager, Erase(ALL, key=KEY))
+        rows = run(manager, Erase(ALL, keys=frozenset([KEY])))
         assert (writer.producer_states(), writer.end_offset) == (states, end)
         assert writer.last_stable_offset == stable
         assert records_of(tmp_path) == expected
@@ -80,6 +63,7 @@ def test_all_records_of_a_key_are_gone_and_all_others_are_as_they_were(tmp_path:
     assert records_of(tmp_path) == expected
     after = sums(tmp_path)
     assert len(rows) > 5
+    assert sorted(Path(row.file).name for row in rows) == sorted(holding)
     assert rows[0].size == max(row.size for row in rows)
     for row in rows:
         assert (row.sha256, row.new_sha256) == (before[row.file], after[row.file])
@@ -97,7 +81,7 @@ def test_what_is_rebuilt_from_the_log_is_as_before(tmp_path: Path) -> None:
     expected = make(tmp_path)
     with open_manager(tmp_path) as manager:
         states = manager.writer(TOPIC, 0).producer_states()
-        run(manager, Erase(ALL, key=KEY))
+        run(manager, Erase(ALL, keys=frozenset([KEY])))
     kept = snapshot(tmp_path)
     for file in tmp_path.rglob("*"):
         if file.suffix in (".index", ".timeindex", ".txnindex", ".snapshot"):
@@ -126,6 +110,34 @@ def test_all_keys_with_a_prefix(tmp_path: Path, prefix: bytes) -> None:
     assert findings(tmp_path) == []
 
 
+@pytest.mark.parametrize("count", [2, 300, 5000])
+def test_many_keys(tmp_path: Path, count: int) -> None:
+    """Also keys of which there is no record, the empty one, and one that begins another."""
+    make(tmp_path)
+    with open_manager(tmp_path) as manager:
+        for key in (b"", b"person", None):
+            value = [SimpleRecord(NOW, key, b"value")]
+            manager.writer(TOPIC, 0).append(build_batch(value, BatchFields(leader_epoch=-1)))
+    before = records_of(tmp_path)
+    keys = frozenset([KEY, b"", *(b"person-%d" % (number * 7) for number in range(1, count))])
+    with open_manager(tmp_path) as manager:
+        rows = run(manager, Erase(ALL, keys=keys))
+    expected = [each for each in before if each.key not in keys]
+    assert records_of(tmp_path) == expected
+    assert sum(row.records for row in rows) == len(before) - len(expected)
+    assert {b"person", None} < {each.key for each in expected}
+    assert traces(tmp_path) == []
+    assert findings(tmp_path) == []
+
+
+def test_a_check_reads_no_further_than_to_the_first_record(tmp_path: Path) -> None:
+    """Also the threads that search other files end."""
+    make(tmp_path)
+    engine = Engine([str(tmp_path)])
+    assert Erase(ALL, prefix=b"person").check(engine) == ()
+    wait_until(lambda: not [each for each in threading.enumerate() if "ahead" in each.name])
+
+
 def test_one_offset(tmp_path: Path) -> None:
     make(tmp_path)
     before = records_of(tmp_path)
@@ -138,30 +150,48 @@ def test_one_offset(tmp_path: Path) -> None:
         assert findings(tmp_path) == []
 
 
+def test_an_offset_without_a_record(tmp_path: Path) -> None:
+    """That of a marker, one whose record was erased, and those past the log."""
+    make(tmp_path)
+    with open_manager(tmp_path) as manager:
+        end = manager.writer(TOPIC, 0).end_offset
+        before = {each.offset for each in records_of(tmp_path)}
+        markers = sorted(set(range(end)) - before)
+        assert markers
+        run(manager, Erase(ALL, keys=frozenset([KEY])))
+    gone = sorted(before - {each.offset for each in records_of(tmp_path)})
+    files = sums(tmp_path)
+    for offset in (markers[0], markers[-1], gone[0], gone[-1], end, 1 << 62):
+        with open_manager(tmp_path) as manager:
+            [failed] = erase(manager, Erase(Selection.of(f"{TOPIC}/0"), offset=offset))
+        assert isinstance(failed, PartitionFailed)
+        assert isinstance(failed.cause, RecordNotFound)
+        assert failed.error == f"no record at offset {offset} is on the disk"
+    assert sums(tmp_path) == files
+
+
 def test_a_dry_run_finds_the_same_and_changes_nothing(tmp_path: Path) -> None:
     make(tmp_path)
     before = snapshot(tmp_path)
-    found = list(erase(Engine([str(tmp_path)]), Erase(ALL, key=KEY, dry_run=True)))
+    found = list(erase(Engine([str(tmp_path)]), Erase(ALL, keys=frozenset([KEY]), dry_run=True)))
     assert snapshot(tmp_path) == before
     with open_manager(tmp_path) as manager:
-        done = run(manager, Erase(ALL, key=KEY))
+        done = run(manager, Erase(ALL, keys=frozenset([KEY])))
     dry = [row for row in found if isinstance(row, ErasedFile)]
-    assert [(row.file, row.records, row.sha256) for row in dry] == [
-        (row.file, row.records, row.sha256) for row in sorted(done, key=lambda row: row.file)
-    ]
+    assert [facts(row) for row in dry] == sorted(map(facts, done))
 
 
 def test_what_is_not_there_is_one_failure(tmp_path: Path) -> None:
     make(tmp_path)
     before = snapshot(tmp_path)
     engine = Engine([str(tmp_path)])
-    [failed] = Erase(ALL, key=b"nobody").check(engine)
+    [failed] = Erase(ALL, keys=frozenset([b"nobody"])).check(engine)
     assert isinstance(failed.cause, RecordNotFound)
     assert (failed.where, failed.error) == (TOPIC, "no record with key nobody is on the disk")
-    assert list(erase(engine, Erase(ALL, key=b"nobody", dry_run=True))) == [failed]
-    assert Erase(ALL, key=KEY).check(engine) == ()
+    assert list(erase(engine, Erase(ALL, keys=frozenset([b"nobody"]), dry_run=True))) == [failed]
+    assert Erase(ALL, keys=frozenset([KEY])).check(engine) == ()
     with pytest.raises(UnknownTopic):
-        Erase(Selection.of("other"), key=KEY).check(engine)
+        Erase(Selection.of("other"), keys=frozenset([KEY])).check(engine)
     assert snapshot(tmp_path) == before
 
 
@@ -169,10 +199,10 @@ def test_what_is_not_there_is_one_failure(tmp_path: Path) -> None:
     ("wrong", "why"),
     [
         ({"selection": ALL}, "exactly one"),
-        ({"selection": ALL, "key": b"k", "offset": 1}, "exactly one"),
+        ({"selection": ALL, "keys": frozenset([b"k"]), "offset": 1}, "exactly one"),
         ({"selection": ALL, "offset": 1}, "an offset needs exactly one"),
         ({"selection": ALL, "prefix": b""}, "must not be empty"),
-        ({"key": b"k"}, "needs TOPIC"),
+        ({"keys": frozenset([b"k"])}, "needs TOPIC"),
     ],
 )
 def test_requests_that_make_no_sense(wrong: Any, why: str) -> None:
@@ -180,149 +210,7 @@ def test_requests_that_make_no_sense(wrong: Any, why: str) -> None:
         Erase(**wrong)
 
 
-# -- other files ----------------------------------------------------------------------------------
-
-
-def live(root: Path) -> list[str]:
-    return sorted(file.name for file in (root / f"{TOPIC}-0").iterdir())
-
-
-def partition(root: Path) -> Path:
-    return root / f"{TOPIC}-0"
-
-
-def copy_of_segment(root: Path, name: str) -> Path:
-    """Copies the first segment's `.log` to the leftover `name`, with an index beside it."""
-    base = min(partition(root).glob("*.log")).stem
-    copy = partition(root) / f"{base}{name}"
-    shutil.copy(min(partition(root).glob("*.log")), copy)
-    (partition(root) / f"{base}{name.replace('.log', '.index')}").touch()
-    return copy
-
-
-LEFTOVERS = [".log.deleted", ".log.3.deleted", ".log.cleaned", ".log.cleaned.1.deleted"]
-
-
-@pytest.mark.parametrize("name", LEFTOVERS)
-def test_leftovers_with_a_record_are_removed(tmp_path: Path, name: str) -> None:
-    expected = make(tmp_path)
-    copy_of_segment(tmp_path, name)
-    with open_manager(tmp_path) as manager:
-        rows = run(manager, Erase(ALL, key=KEY))
-        removed = [row for row in rows if row.is_removed]
-    [row] = removed
-    assert (row.records, row.new_size, row.new_sha256) == (2, None, None)
-    assert not [name for name in live(tmp_path) if "deleted" in name or "cleaned" in name]
-    assert records_of(tmp_path) == expected
-    assert traces(tmp_path) == []
-
-
-def test_what_only_a_leftover_holds_is_erased_too(tmp_path: Path) -> None:
-    """As after a crash between a swap and the removal of the old files."""
-    expected = make(tmp_path)
-    copy_of_segment(tmp_path, ".log.deleted")
-    kept = (partition(tmp_path) / f"{0:020}.log.deleted").read_bytes()
-    with open_manager(tmp_path) as manager:
-        run(manager, Erase(ALL, key=KEY))
-    (partition(tmp_path) / f"{0:020}.log.deleted").write_bytes(kept)
-    assert Erase(ALL, key=KEY).check(Engine([str(tmp_path)])) == ()
-    with open_manager(tmp_path) as manager:
-        [row] = run(manager, Erase(ALL, key=KEY))
-    assert (row.is_removed, Path(row.file).name) == (True, f"{0:020}.log.deleted")
-    assert records_of(tmp_path) == expected
-    assert traces(tmp_path) == []
-
-
-def test_leftovers_without_such_a_record_stay(tmp_path: Path) -> None:
-    make(tmp_path)
-    copy = copy_of_segment(tmp_path, ".log.deleted")
-    data = copy.read_bytes()
-    with open_manager(tmp_path) as manager:
-        last = records_of(tmp_path)[-1].offset
-        run(manager, Erase(Selection.of(f"{TOPIC}/0"), offset=last))
-    assert copy.read_bytes() == data
-
-
-def test_what_retention_has_just_deleted_is_erased(tmp_path: Path) -> None:
-    """Those files wait for their removal by the same process; the rest can still be restored."""
-    make(tmp_path)
-    with open_manager(tmp_path) as manager:
-        writer = manager.writer(TOPIC, 0)
-        before = records_of(tmp_path)
-        bases = [segment.base_offset for segment in writer.rolled().segments]
-        writer.delete_records(bases[3])
-        writer.delete_below_start()
-        assert [each.start_offset for each in writer.deleted()] == [0]
-        rows = run(manager, Erase(Selection.of(f"{TOPIC}/0"), key=before[0].key))
-        assert next(Path(row.file).name for row in rows if row.is_removed) == f"{0:020}.log.deleted"
-        kept = [each for each in before if each.offset >= bases[3] and each.key != before[0].key]
-        assert records_of(tmp_path) == kept
-        assert not list(partition(tmp_path).glob(f"{0:020}.*"))
-
-
-def test_a_deleted_partition_with_a_record_is_removed(tmp_path: Path) -> None:
-    make(tmp_path)
-    with open_manager(tmp_path) as manager:
-        manager.delete_topic(TOPIC)
-        assert len(list(tmp_path.glob("*-delete"))) == 1
-        manager.create_topic(TOPIC, 1)
-        rows = run(manager, Erase(ALL, key=KEY))
-        assert all(row.is_removed for row in rows)
-        assert not list(tmp_path.glob("*-delete"))
-    assert traces(tmp_path) == []
-
-
-def test_an_offset_means_that_of_the_present_topic(tmp_path: Path) -> None:
-    make(tmp_path)
-    with open_manager(tmp_path) as manager:
-        manager.delete_topic(TOPIC)
-        manager.create_topic(TOPIC, 1)
-        manager.writer(TOPIC, 0).append(batch(3))
-        [row] = run(manager, Erase(Selection.of(f"{TOPIC}/0"), offset=1))
-        assert not row.is_removed
-        assert len(list(tmp_path.glob("*-delete"))) == 1
-        assert [each.offset for each in records_of(tmp_path)] == [0, 2]
-
-
-def test_caches_know_it_at_once(tmp_path: Path) -> None:
-    make(tmp_path)
-    with open_manager(tmp_path) as manager:
-        log = Partition(manager.log(TOPIC, 0), manager)
-        found = log.latest(KEY)
-        assert found is not None
-        assert log.record(found.offset).key == KEY
-        run(manager, Erase(ALL, key=KEY))
-        assert log.latest(KEY) is None
-        with pytest.raises(OffsetNotFound):
-            log.record(found.offset)
-
-
-def test_a_stray_partition_is_reported_and_stays(tmp_path: Path) -> None:
-    make(tmp_path)
-    stray = tmp_path / f"{TOPIC}-0.{'a' * 32}-stray"
-    shutil.copytree(partition(tmp_path), stray)
-    before = {file.name: file.read_bytes() for file in stray.iterdir()}
-    with open_manager(tmp_path) as manager:
-        rows = list(erase(manager, Erase(ALL, key=KEY)))
-    failed = [row for row in rows if isinstance(row, PartitionFailed)]
-    assert failed
-    assert all(isinstance(row.cause, NotErased) for row in failed)
-    assert "which `purge --stray` removes" in failed[0].error
-    assert {file.name: file.read_bytes() for file in stray.iterdir()} == before
-    assert KEY not in [each.key for each in records_of(tmp_path)]
-
-
-def test_a_copy_that_a_broker_was_making_is_reported_and_stays(tmp_path: Path) -> None:
-    """When it is complete, the broker would replace the partition by it."""
-    make(tmp_path)
-    future = tmp_path / f"{TOPIC}-0.{'a' * 32}-future"
-    shutil.copytree(partition(tmp_path), future)
-    with open_manager(tmp_path) as manager:
-        rows = list(erase(manager, Erase(ALL, key=KEY)))
-    failed = [row for row in rows if isinstance(row, PartitionFailed)]
-    assert len(failed) == len(rows) / 2
-    assert all(str(future) in row.error for row in failed)
-    assert "it belongs to a replica that is not served" in failed[0].error
+# -- damage ---------------------------------------------------------------------------------------
 
 
 def test_damage_leaves_the_partition_as_it_was(tmp_path: Path) -> None:
@@ -333,7 +221,7 @@ def test_damage_leaves_the_partition_as_it_was(tmp_path: Path) -> None:
     log.write_bytes(data)
     before = sums(tmp_path)
     with open_manager(tmp_path) as manager:
-        [failed] = erase(manager, Erase(ALL, key=KEY))
+        [failed] = erase(manager, Erase(ALL, keys=frozenset([KEY])))
     assert isinstance(failed, PartitionFailed)
     assert isinstance(failed.cause, CorruptError)
     assert str(log) in failed.error
@@ -357,7 +245,7 @@ def test_messages_of_old_formats(tmp_path: Path, magic: int, codec: Codec) -> No
     write_topic(tmp_path, batches, topic=TOPIC)
     expected = [each for each in records_of(tmp_path) if each.key != b"b"]
     with open_manager(tmp_path) as manager:
-        [row] = run(manager, Erase(ALL, key=b"b"))
+        [row] = run(manager, Erase(ALL, keys=frozenset([b"b"])))
         assert row.records == 5
         assert manager.writer(TOPIC, 0).end_offset == offset
     assert records_of(tmp_path) == expected
@@ -386,7 +274,7 @@ def test_a_log_that_grows_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPa
             return found
 
         monkeypatch.setattr(module, "rewrite_segment", rewrite_and_append)
-        run(manager, Erase(ALL, key=KEY))
+        run(manager, Erase(ALL, keys=frozenset([KEY])))
         assert grown
         assert writer.end_offset == grown[0] + 1
     found = records_of(tmp_path)
@@ -401,7 +289,7 @@ def test_a_partition_that_is_being_cleaned_is_left_alone(tmp_path: Path) -> None
     before = sums(tmp_path)
     with open_manager(tmp_path) as manager:
         with manager.cleaner.cleaning_state.in_progress((TOPIC, 0)):
-            [failed] = erase(manager, Erase(ALL, key=KEY))
+            [failed] = erase(manager, Erase(ALL, keys=frozenset([KEY])))
         assert isinstance(failed, PartitionFailed)
         assert isinstance(failed.cause, CleaningAborted)
     assert sums(tmp_path) == before

@@ -503,6 +503,23 @@ def test_both_forms_gather_any_spans_alike(
     assert results[0][1] == (*measured, int(timestamps.min(initial=0)))
 
 
+@given(st.binary(max_size=40), st.lists(SPAN, max_size=9), st.integers(-1, 4), st.integers(0, 9))
+def test_both_forms_make_the_same_tuples_of_any_spans(
+    data: bytes, rows: list[tuple[int, ...]], low: int, high: int
+) -> None:
+    spans = np.array(rows, dtype=np.int32).reshape(len(rows), 6)
+    timestamps = spans[:, 0].astype(np.int64) - 1
+    results: list[object] = []
+    for kernel in both("gather"):
+        try:
+            results.append(kernel.tuples(data, spans, timestamps, low, high, bytes.hex))
+        except ValueError as error:
+            results.append(str(error))
+    assert results[0] == results[1]
+    if low < 0 or high > len(rows):
+        assert results[0] == "no such rows"
+
+
 PLACE = st.integers(0, 55) | st.integers(-1, 70)
 PLACED = st.tuples(PLACE, st.binary(max_size=9))
 GATHERED = st.tuples(st.sampled_from((0, 2)), st.integers(-1, 17), PLACE, st.integers(0, 20))
@@ -573,6 +590,8 @@ def test_a_column_that_is_not_there_is_refused(kernel: ModuleType) -> None:
         kernel.measure(spans, 5)
     with pytest.raises(ValueError, match="timestamp"):
         kernel.totals(spans, np.zeros(2, dtype=np.int64))
+    with pytest.raises(ValueError, match="timestamp"):
+        kernel.tuples(b"", spans, np.zeros(2, dtype=np.int64), 0, 1, bytes.hex)
     with pytest.raises(ValueError, match="room"):
         kernel.gather(b"", spans, 0, np.zeros(1, dtype=np.int32), out)
     with pytest.raises(ValueError, match="columns"):

@@ -8,7 +8,12 @@ from typing import Any, Final
 
 import pytest
 
-from kafkafs.storage.format.messages.message import NO_TAG, Schema, SchemaField, parse_schemas
+from kafkafs.storage.format.messages.message import (
+    NO_TAG,
+    MessageSchema,
+    SchemaField,
+    parse_schemas,
+)
 from kafkafs.storage.format.messages.schemas import (
     group_coordinator,
     metadata,
@@ -70,7 +75,7 @@ def any_element(chance: random.Random, part: SchemaField, version: int) -> Any:
 
 
 @pytest.mark.parametrize("schema", SCHEMAS, ids=lambda schema: schema.name)
-def test_what_is_encoded_is_read_back(schema: Schema) -> None:
+def test_what_is_encoded_is_read_back(schema: MessageSchema) -> None:
     chance = random.Random(schema.name)
     for version in range(schema.versions[0], schema.versions[1] + 1):
         for _ in range(3):

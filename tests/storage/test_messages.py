@@ -18,7 +18,12 @@ from kafkafs.storage.errors import CorruptError
 from kafkafs.storage.format.layout import ControlType
 from kafkafs.storage.format.messages.control import quorum_message
 from kafkafs.storage.format.messages.internal_topics import DECODERS
-from kafkafs.storage.format.messages.message import Schema, SchemaField, parse_schemas, to_json
+from kafkafs.storage.format.messages.message import (
+    MessageSchema,
+    SchemaField,
+    parse_schemas,
+    to_json,
+)
 from kafkafs.storage.format.messages.schemas import (
     group_coordinator,
     metadata,
@@ -46,7 +51,7 @@ Thing 7 versions 1-3 flexible 2+
 """
 
 
-def thing() -> Schema:
+def thing() -> MessageSchema:
     (schema,) = parse_schemas(THING)
     return schema
 
@@ -297,7 +302,7 @@ def test_tables_write_what_the_schemas_read(topic: str, data: st.DataObject) -> 
     decoded(topic, 1, key, value)
 
 
-def contents(schema: Schema, version: int) -> st.SearchStrategy[bytes]:
+def contents(schema: MessageSchema, version: int) -> st.SearchStrategy[bytes]:
     """Draws an encoded message. Tagged fields are in the order of their tags, and some unknown."""
     is_flexible = version >= schema.flexible_from
 

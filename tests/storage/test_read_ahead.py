@@ -134,6 +134,16 @@ class TestSideBySide:
 
         assert list(parallel_map(numbers(8, []), [work, work])) == list(range(8))
 
+    def test_at_the_same_time_from_the_first_on(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1})
+        both = threading.Barrier(2, timeout=PATIENCE_SECONDS)
+
+        def work(item: int) -> int:
+            both.wait()
+            return item
+
+        assert list(parallel_map(numbers(4, []), [work, work], on_demand=0)) == list(range(4))
+
     def test_an_error_of_a_worker_comes_in_its_place(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1})
 

@@ -68,6 +68,8 @@ ENDINGS: Final[dict[type[errors.StorageError], tuple[type[Failure], str]]] = {
     errors.PartitionNotOpened: (Failure, "`kafkafs verify` lists all damage"),
     errors.OffsetNotFound: (Failure, ""),
     errors.SegmentGone: (Failure, "retention or the log cleaner deleted it; run the command again"),
+    errors.DataLoss: (Failure, ""),
+    errors.OtherJob: (Failure, ""),
     errors.CleaningAborted: (Failure, "run the command again"),
     errors.CorruptError: (Failure, "the records before and after the damage can still be read"),
     errors.RecordNotFound: (Failure, ""),

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from kafkafs.mount.control.conversation import MAX_LINE_BYTES
 from kafkafs.mount.control.lines import lines_of, row_of
 from kafkafs.mount.session.mount_table import Mounted, log_dirs_of, mounts
 from kafkafs.storage import DirFd, errors, who_holds
@@ -36,6 +37,9 @@ class MountedEngine:
         """Has the mount carry out the request, on `data` if it takes some; yields the rows of its
         answer as they arrive. What failed is a row, too (PartitionFailed)."""
         for line in lines_of(request):
+            if len(line) > MAX_LINE_BYTES:
+                limit = f"a mount takes requests of at most {MAX_LINE_BYTES} bytes"
+                raise failures.Failure(f"{self.point}: {limit}; divide this one, or unmount first")
             yield from (row_of(request, row) for row in self._rows(line + data))
 
     def _rows(self, text: bytes) -> Iterator[dict[str, Any]]:

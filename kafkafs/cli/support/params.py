@@ -129,6 +129,16 @@ def groups_argument(function: Function) -> Function:
     )(function)
 
 
+def subjects_argument(function: Function) -> Function:
+    """Adds `subjects`: any number of names."""
+    return click.argument(
+        "subjects",
+        nargs=-1,
+        metavar="[SUBJECT]...",
+        shell_complete=complete_subject,
+    )(function)
+
+
 def configs_option(function: Function) -> Function:
     """Adds `configs`: pairs of name and value. The engine checks whether the config exists."""
     return _configs_option("-c", "--config")(function)
@@ -384,6 +394,16 @@ def complete_group(
 
     log_dirs = ctx.params.get("log_dirs")
     return groups_from(log_dirs, incomplete) if log_dirs else []
+
+
+def complete_subject(
+    ctx: click.Context, _parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Completes a subject of the schema registry in the log directories given earlier."""
+    from .path_completion import subjects_from
+
+    log_dirs = ctx.params.get("log_dirs")
+    return subjects_from(log_dirs, incomplete) if log_dirs else []
 
 
 def complete_config(incomplete: str, topic: bool = False) -> list[CompletionItem]:

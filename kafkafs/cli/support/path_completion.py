@@ -67,6 +67,17 @@ def groups_from(log_dirs: tuple[str, ...], incomplete: str) -> list[CompletionIt
     return [_item(name) for name in names if name.startswith(incomplete)][:_MAX_ITEMS]
 
 
+def subjects_from(log_dirs: tuple[str, ...], incomplete: str) -> list[CompletionItem]:
+    """Returns the subjects whose names begin with `incomplete`; none on errors."""
+    from kafkafs.storage import registry_of
+
+    try:
+        names = registry_of(open_engine(log_dirs)).subjects
+    except (StorageError, OSError):
+        return []
+    return [_item(name) for name in names if name.startswith(incomplete)][:_MAX_ITEMS]
+
+
 def _topics(log_dirs: tuple[str, ...]) -> Mapping[str, list[int]]:
     try:
         return open_engine(log_dirs).topics()

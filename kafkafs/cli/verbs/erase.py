@@ -1,12 +1,16 @@
-"""`kafkafs erase`: erases the records of a key from all files of a partition."""
+"""`kafkafs erase`: erases the records of some keys from all files of a partition."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, BinaryIO
+from base64 import b64decode
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, BinaryIO, Final
 
 import click
+
+from kafkafs.storage import printable
 
 from ..support import failures, output
 from ..support.params import (
@@ -24,9 +28,14 @@ from ..support.words import Config
 if TYPE_CHECKING:
     from kafkafs.storage import ErasedFile, Selection
 
-_ELSEWHERE = (
+_DECODERS: Final[Mapping[str, Callable[[bytes], bytes]]] = {
+    "text": bytes,
+    "base64": partial(b64decode, validate=True),
+    "hex": lambda text: bytes.fromhex(text.decode("ascii")),
+}
+_ELSEWHERE: Final = (
     "copies may exist elsewhere: on replicas, in tiered storage, in backups and file system"
-    " snapshots, in staging directories of Spark jobs, at consumers, and in blocks that the disk"
+    " snapshots, where Spark jobs stage in other places, at consumers, and in blocks that the disk"
     " has not overwritten yet"
 )
 
@@ -44,20 +53,37 @@ _ELSEWHERE = (
             "kafkafs erase --json --key-prefix customer-7: /data orders > report.json",
             "erase several keys, and keep the SHA-256 of each segment before and after",
         ),
+        (
+            "kafkafs erase --key-file - /data orders < leavers.txt",
+            "erase all keys that a file lists",
+        ),
+        (
+            "kafkafs erase --key-encoding hex --key 00000007cafe /data orders",
+            "erase a key that is not text",
+        ),
         ("kafkafs erase --offset 600 /data orders/0", "erase one record"),
     ],
 )
 @log_dirs_argument
 @selection_argument
-@click.option("--key", metavar="K", help="Erase the records with this key.")
+@click.option(
+    "--key", "keys", metavar="K", multiple=True, help="Erase the records with this key; repeatable."
+)
 @click.option(
     "--key-file",
     type=LocalFile("rb"),
     metavar="FILE",
-    help="Erase the records whose key is the content of FILE, byte for byte; - is stdin.",
+    help="Erase the records with one of the keys in FILE, one per line; - is stdin.",
 )
 @click.option(
     "--key-prefix", metavar="P", help="Erase the records whose key begins with this prefix."
+)
+@click.option(
+    "--key-encoding",
+    type=click.Choice(list(_DECODERS)),
+    default="text",
+    show_default=True,
+    help="How keys and prefix are written, such as keys with any bytes.",
 )
 @click.option(
     "--offset",
@@ -72,9 +98,10 @@ _ELSEWHERE = (
 def command(
     log_dirs: tuple[str, ...],
     selection: Selection,
-    key: str | None,
+    keys: tuple[str, ...],
     key_file: BinaryIO | None,
     key_prefix: str | None,
+    key_encoding: str,
     offset: int | None,
     dry_run: bool,
     human: bool,
@@ -82,31 +109,30 @@ def command(
     as_json: bool,
 ) -> int:
     """Erase records from the named topics and partitions in LOG_DIRS, and print each file that held
-    one: all records with a key, those whose key begins with a prefix, or the one at an offset.
+    one: all records with some keys, those whose key begins with a prefix, or the one at an offset.
 
     Each segment with such a record, also the active one, is written again without it, as compaction
     does, and replaces the old file. All other records keep their offsets, timestamps and headers.
     The largest segment comes first; it needs as much free space as it has bytes. If the disk is
     full, nothing is changed. Deleted segments and deleted partitions that hold such a record are
-    removed, and so is unfinished output of the cleaner; they can no longer be restored. The command
-    can be stopped at any moment; run it again to erase the rest.
+    removed, and so is unfinished output of the cleaner and of Spark's compaction; they can no
+    longer be restored. The command can be stopped at any moment; run it again to erase the rest.
 
     If a file of a partition is damaged, nothing is erased from that partition. The exit code is 1
-    if there is no such record, or if one remains: in a replica that is not served, or in a stray
-    partition.
+    if there is no such record, or if one remains, and each such file is named: in a replica that is
+    not served, in a stray partition, or where a Spark job has staged it beside LOG_DIRS. It is also
+    1 if a topic has remote storage, which is not searched.
     """
     from kafkafs.storage import Erase, erase
 
     from ..support.driver import perform
 
-    keys = None if key is None else os.fsencode(key)
-    if key_file is not None:
-        if key is not None:
-            raise click.UsageError("--key and --key-file exclude each other")
-        keys = key_file.read()
-    prefix = None if key_prefix is None else os.fsencode(key_prefix)
+    selected = frozenset(_keys(keys, key_file, key_encoding))
+    if key_file is not None and not selected:
+        raise click.UsageError(f"{key_file.name} has no key")
+    prefix = None if key_prefix is None else _decoded(os.fsencode(key_prefix), key_encoding)
     try:
-        request = Erase(selection, keys, prefix, offset, dry_run)
+        request = Erase(selection, selected, prefix, offset, dry_run)
     except ValueError as error:
         raise click.UsageError(str(error)) from None
     found: list[ErasedFile] = []
@@ -119,6 +145,24 @@ def command(
     if found:
         failures.warn(_ELSEWHERE)
     return code
+
+
+def _keys(keys: Iterable[str], file: BinaryIO | None, encoding: str) -> Iterator[bytes]:
+    """Yields the keys of the options, and those in a file, whose empty lines count for nothing."""
+    for key in keys:
+        yield _decoded(os.fsencode(key), encoding)
+    for number, line in enumerate(file or (), 1):
+        key_ = line.removesuffix(b"\n")
+        if key_:
+            yield _decoded(key_, encoding, f"line {number}: ")
+
+
+def _decoded(key: bytes, encoding: str, where: str = "") -> bytes:
+    try:
+        return _DECODERS[encoding](key)
+    except ValueError:
+        what = printable(key.decode("utf-8", "backslashreplace"))
+        raise click.UsageError(f"{where}{what} is not {encoding}") from None
 
 
 def _rows(found: Iterable[ErasedFile], human: bool, dry_run: bool) -> Iterator[tuple[str, ...]]:

@@ -176,7 +176,7 @@ def _run(restore: Restore, path: str, groups: bool, as_json: bool) -> int:
     with closing(RestoreStateFile(path)) as file:
         state = file.read()
         plans = restore.plans(state)
-        found = list(restore.obstacles(plans, state))
+        found = [*restore.obstacles(plans, state), *restore.foreseen(plans, state)]
         refused = [each for each in found if each.refuses]
         for obstacle in refused or found:
             failures.warn(str(obstacle))

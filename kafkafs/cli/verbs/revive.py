@@ -23,6 +23,7 @@ from ..support.params import (
 )
 from ..support.verb import Verb
 from ..support.words import Config
+from .revive_in_place import refuse_with_in_place, revive_in_place
 
 if TYPE_CHECKING:
     from kafkafs.storage import RevivedPartition, RevivedTransaction, Selection
@@ -55,6 +56,10 @@ def _listener(_ctx: click.Context, _parameter: click.Parameter, value: str) -> t
             "kafkafs revive --until 2030-01-01T12:00 /data -o /new",
             "go back to the state at a time",
         ),
+        (
+            "kafkafs revive --in-place /data orders",
+            "make the stopped node of /data know the topic orders, restored from a backup",
+        ),
     ],
 )
 @log_dirs_argument
@@ -64,9 +69,13 @@ def _listener(_ctx: click.Context, _parameter: click.Parameter, value: str) -> t
     "--output",
     "new",
     metavar="NEW",
-    required=True,
     type=LocalPath(),
     help="Create the directory NEW, which must not exist yet, or be empty.",
+)
+@click.option(
+    "--in-place",
+    is_flag=True,
+    help="Instead, register topics that are in LOG_DIRS in the metadata log there.",
 )
 @click.option(
     "--until",
@@ -108,7 +117,8 @@ def _listener(_ctx: click.Context, _parameter: click.Parameter, value: str) -> t
 def command(
     log_dirs: tuple[str, ...],
     selection: Selection,
-    new: str,
+    new: str | None,
+    in_place: bool,
     until: int | None,
     listener: tuple[str, int],
     node_id: int | None,
@@ -136,9 +146,27 @@ def command(
     NEW is marked as unfinished until it is complete. If the command was interrupted, the same
     command starts again.
 
+    With --in-place, make nothing new: the node that LOG_DIRS are from starts again, and only lacks
+    topics whose partitions are there, because they were restored from a backup or made by kafkafs.
+    A KRaft broker would rename them to -stray. Register them in its metadata log, with their ids,
+    offsets and records, and the configs that `kafkafs topic config` has stored. Named topics may
+    be ones that were deleted, or are stray already; without names, all others are registered.
+
+    That is possible only if the node is stopped and is a broker that is also the only voter of its
+    metadata quorum, which it then leads for one epoch as it would if it started. Otherwise other
+    controllers decide what the log holds, and the command is refused; so it is for a node that has
+    never run, a damaged metadata log, and a Kafka newer than 4.3.
+
     What is lost, or differs from the old cluster, is reported on stderr; the exit code is 1 if
     records are missing.
     """
+    if in_place:
+        refuse_with_in_place()
+        return revive_in_place(
+            log_dirs, selection, configs, dry_run=dry_run, human=human, as_json=as_json
+        )
+    if new is None:
+        raise click.UsageError("Missing option '-o' / '--output', or --in-place.")
     from kafkafs.storage import Revive, revive
 
     from ..support.driver import perform

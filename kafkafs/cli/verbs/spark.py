@@ -202,13 +202,11 @@ def _failing() -> Iterator[None]:
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
-    from kafkafs.spark.jobs.notes import OtherJob
     from kafkafs.spark.options import OptionError
-    from kafkafs.spark.read.planning import DataLoss
 
     try:
         yield
-    except (OtherJob, OptionError, DataLoss) as error:
+    except OptionError as error:
         raise failures.Failure(str(error)) from error
     except (Py4JError, PySparkException) as error:
         raise failures.Failure(f"Spark failed: {cause(str(error))}") from error

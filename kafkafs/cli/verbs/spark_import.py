@@ -6,6 +6,7 @@ import click
 
 from ..support.params import LocalPath
 from ..support.verb import Verb
+from .import_ import source_option, unregistered_option
 from .spark import RunJob, job_options
 
 
@@ -21,19 +22,8 @@ from .spark import RunJob, job_options
         ),
     ],
 )
-@click.option(
-    "--from",
-    "source",
-    metavar="DIR",
-    required=True,
-    type=LocalPath(exists=True, file_okay=False),
-    help="Read the table in DIR, written by `kafkafs spark export`.",
-)
-@click.option(
-    "--unregistered",
-    is_flag=True,
-    help="Also create topics that a KRaft broker would rename to -stray.",
-)
+@source_option("Read the export in DIR.", LocalPath(exists=True, file_okay=False))
+@unregistered_option
 @job_options
 def command(
     run: RunJob,

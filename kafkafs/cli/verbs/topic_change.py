@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from ..support import failures, output
 from ..support.params import (
     configs_option,
+    dry_run_option,
     json_option,
     log_dirs_argument,
     short_configs_option,
@@ -26,6 +29,10 @@ from ..support.words import Config
         (
             "kafkafs topic create -p 3 --config retention.ms=86400000 /data orders",
             "create three partitions that retain records for a day",
+        ),
+        (
+            "kafkafs topic create --register /data orders",
+            "create a topic that the stopped single node of /data has when it starts again",
         ),
         (
             "kafkafs topic create --cluster-id CLUSTER --node-id 1 --topic-id ID /new orders",
@@ -52,6 +59,11 @@ from ..support.words import Config
     help="Create it even if a KRaft broker would rename its partitions to -stray.",
 )
 @click.option(
+    "--register",
+    is_flag=True,
+    help="Register it in the metadata log in LOG_DIRS, whose node must be the only voter.",
+)
+@click.option(
     "--cluster-id", metavar="ID", help="Cluster id for new log directories; requires --node-id."
 )
 @click.option(
@@ -60,8 +72,9 @@ from ..support.words import Config
     metavar="N",
     help="Node id for new log directories; requires --cluster-id.",
 )
+@dry_run_option
 @short_configs_option
-@json_option("the topic as a JSON object")
+@json_option("the topic as a JSON object; with --dry-run, the records of --register")
 def create(
     log_dirs: tuple[str, ...],
     topic: str,
@@ -69,8 +82,10 @@ def create(
     config: tuple[Config, ...],
     topic_id: str,
     unregistered: bool,
+    register: bool,
     cluster_id: str | None,
     node_id: int | None,
+    dry_run: bool,
     configs: tuple[Config, ...],
     as_json: bool,
 ) -> int:
@@ -83,10 +98,17 @@ def create(
     A KRaft broker renames partitions that its cluster's metadata does not contain to -stray and
     does not serve them. A topic is therefore created in the directories of a KRaft cluster only if
     the cluster knows it by TOPIC and --topic-id, or with --unregistered.
+
+    --register makes the topic known to the cluster: the broker has it when it starts. For that, the
+    node of LOG_DIRS must be stopped, and be a broker that is also the only voter of its metadata
+    quorum, as a single node with process.roles=broker,controller is; give all of its log.dirs. With
+    several voters it is refused, since other controllers decide then what the metadata log holds.
+    The configs are stored in the cluster's metadata. With --dry-run, the records are printed that
+    would be appended to them. `kafkafs revive --in-place` registers a topic that exists already.
     """
     from kafkafs.storage import (
-        CreatedTopic,
         CreateTopic,
+        MetadataRecordRow,
         MetaProperties,
         Unregistered,
         create_topic,
@@ -99,17 +121,25 @@ def create(
         owner = MetaProperties(1, cluster_id, node_id)
     elif cluster_id is not None or node_id is not None:
         raise click.UsageError("--cluster-id and --node-id must be given together")
-    request = CreateTopic(topic, partitions, dict(config), topic_id, unregistered)
+    if register and (unregistered or owner is not None):
+        raise click.UsageError("--register is for the directories of a cluster that knows them")
+    request = CreateTopic(
+        topic, partitions, dict(config), topic_id, unregistered, register, dry_run
+    )
     request.check_new(dict(configs))
     if owner is not None and not (topic_id or unregistered):
         raise Unregistered(topic, log_dirs[0], has_metadata=False)
 
-    def put(made: CreatedTopic) -> None:
-        text = f"{made.topic}: {made.partitions} partitions, topic id {made.topic_id}"
-        line = output.json_line(made.as_json()) if as_json else output.line(text)
-        output.binary().write(line)
+    def put(made: Any) -> None:
+        if as_json or isinstance(made, MetadataRecordRow):
+            output.binary().write(output.json_line(made.as_json()))
+            return
+        known = ", known to the cluster" if made.is_registered else ""
+        text = f"{made.topic}: {made.partitions} partitions, topic id {made.topic_id}{known}"
+        output.binary().write(output.line(text))
 
-    return perform(log_dirs, configs, request, create_topic, put, owner=owner, creates=True)
+    creates = not (register or dry_run)
+    return perform(log_dirs, configs, request, create_topic, put, owner=owner, creates=creates)
 
 
 @click.command(

@@ -17,6 +17,7 @@ from kafkafs.storage import (
     Merge,
     MergedPartition,
     MergeUnit,
+    Notes,
     Selected,
     Selection,
     local_path,
@@ -25,7 +26,6 @@ from kafkafs.storage import (
 
 from .job_log_dirs import JobLogDirs
 from .new_log_dir import NewLogDir
-from .notes import Notes
 from .report import Report
 from .tasks import OnProgress, run, silent
 

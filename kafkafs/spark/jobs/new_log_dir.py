@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kafkafs.storage import (
     LogDirError,
+    Notes,
     PartitionDir,
     Settled,
     SettleUnit,
@@ -31,7 +32,6 @@ from kafkafs.storage import (
 
 from ..read.planning import refuse_within_log_dir
 from .job_log_dirs import JobLogDirs
-from .notes import Notes
 from .tasks import OnProgress, run
 
 if TYPE_CHECKING:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from kafkafs.storage import (
     FileKind,
+    Notes,
     Salvage,
     SalvagedSegment,
     SalvageUnit,
@@ -30,7 +31,6 @@ from kafkafs.storage import (
 
 from .job_log_dirs import JobLogDirs
 from .new_log_dir import NewLogDir
-from .notes import Notes
 from .report import Report
 from .tasks import OnProgress, run, silent
 

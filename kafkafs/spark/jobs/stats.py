@@ -23,6 +23,7 @@ from kafkafs.storage import (
     VALUE_SIZE,
     Columns,
     Isolation,
+    OffsetRange,
     Selected,
     StorageError,
     WritableDirFd,
@@ -32,7 +33,7 @@ from kafkafs.storage import (
 )
 
 from ..options import DEFAULT_ISOLATION
-from ..read.planning import DataLoss, OffsetRange, plan
+from ..read.planning import plan
 from ..read.reading import Reading
 from .job_log_dirs import JobLogDirs
 from .ranges import options_for
@@ -152,7 +153,7 @@ def _count(
             else:
                 place = {"file": part.error.file, "position": part.error.position}
                 wrong.append({**about, **place, "what": part.error.what})
-    except (StorageError, DataLoss, OSError) as error:
+    except (StorageError, OSError) as error:
         wrong.append({**about, "what": str(error)})
     if wrong:
         yield _WRONG, tuple(wrong)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 from kafkafs.storage import (
     Decoder,
     Finding,
+    Notes,
     PartitionDir,
     PartitionResult,
     SegmentDigest,
@@ -32,7 +33,6 @@ from kafkafs.storage import (
 
 from ..read.planning import refuse_within_log_dir
 from .job_log_dirs import JobLogDirs
-from .notes import Notes
 from .report import Report, Row
 from .tasks import OnProgress, collect, silent, spread
 

@@ -11,27 +11,26 @@ from __future__ import annotations
 import glob
 import logging
 import os
-from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import accumulate, pairwise
-from typing import Final, NamedTuple
+from dataclasses import replace
+from itertools import pairwise
+from typing import Final
 
 from kafkafs.places import log_dir_around
 from kafkafs.storage import (
     MAX_OFFSET,
+    DataLoss,
     Engine,
-    Isolation,
     LogDirError,
-    Segment,
+    OffsetRange,
+    OffsetSpan,
     Survey,
     TopicPartition,
     UnknownPartition,
     UnknownTopic,
     View,
-    ViewReference,
+    cut_by_bytes,
     printable,
-    reference_to,
 )
 
 from ..options import EARLIEST, LATEST, OffsetRangeLimit, OptionError, ReadOptions
@@ -58,34 +57,6 @@ _SHARED_PARTITIONS: Final = 1000
 # Planning visits all segments once, in order: keeping their indexes open would gain nothing, and
 # those of a terabyte map half a gigabyte.
 _OPEN_FILES: Final = {"kafkafs.open.files": "64"}
-
-
-class DataLoss(Exception):
-    """Requested records no longer exist, and failOnDataLoss is true."""
-
-
-@dataclass(frozen=True, slots=True)
-class OffsetRange:
-    """A part of a partition that a task reads: offsets [`start`, `end`), about `size` bytes of
-    `.log`.
-
-    `is_last`: the log ended at `end` when this was planned, so damage after its last batch is part
-    of the range. `topic_id`: the id in the partition's directory at that time, "" if it had none.
-    Offsets of a topic with another id are not read instead. `view`: the files that contained the
-    range at that time, for a task to open without listing any directory; None if it must.
-    """
-
-    topic: str
-    partition: int
-    start: int
-    end: int
-    size: int
-    is_last: bool = False
-    topic_id: str = ""
-    view: ViewReference | None = field(default=None, compare=False, repr=False)
-
-    def __str__(self) -> str:
-        return f"{self.topic}-{self.partition}, offsets {self.start} to {self.end - 1}"
 
 
 def find_log_dirs(paths: Sequence[str]) -> list[str]:
@@ -156,21 +127,14 @@ def open_engine(log_dirs: Sequence[str], options: ReadOptions) -> Engine:
     return engine
 
 
-_READ_REST: Final = "Set the option failOnDataLoss to false to read what is there"
+READ_REST: Final = "Set the option failOnDataLoss to false to read what is there"
 
 
-def report_loss(what: str, is_error: bool, remedy: str = _READ_REST) -> None:
+def report_loss(what: str, is_error: bool, remedy: str = READ_REST) -> None:
     """Raises DataLoss with the advice `remedy`, or logs a warning if it is not an error."""
     if is_error:
         raise DataLoss(f"{what}. {remedy}")
     LOGGER.warning("%s", what)
-
-
-def recreated(topic: str, known_id: str, topic_id: str) -> str:
-    """Describes the re-creation of a topic whose id was `known_id` and now is `topic_id`, "" for
-    none."""
-    now = f"the topic id is {topic_id} now" if topic_id else "there is no topic id now"
-    return f"topic {topic} was deleted and created again: {now}, not {known_id}"
 
 
 def grouped(ranges: Sequence[OffsetRange], options: ReadOptions) -> list[tuple[OffsetRange, ...]]:
@@ -255,65 +219,9 @@ def check_named(limit: OffsetRangeLimit, selected: Iterable[TopicPartition]) -> 
 # -- which offsets ---------------------------------------------------------------------------------
 
 
-class _Span(NamedTuple):
-    """Offsets [`start`, `end`) of a partition to read, and where their bytes are; `topic_id` as in
-    OffsetRange.
-
-    `segments` contain them; `ends[i]` is the number of the span's bytes in segments up to `i`,
-    where the first segment is counted from position `skipped` on.
-    """
-
-    view: View
-    start: int
-    end: int
-    topic_id: str = ""
-    segments: Sequence[Segment] = ()
-    ends: Sequence[int] = ()
-    skipped: int = 0
-
-    @classmethod
-    def of(cls, view: View, start: int, end: int, topic_id: str) -> _Span:
-        segments = [s for s in view.segments.from_offset(start) if s.base_offset < end]
-        first, last = segments[0], segments[-1]
-        skipped = _position_of(first, start) if start > first.base_offset else 0
-        sizes = [segment.size for segment in segments]
-        if end < (view.end_offset if last.is_active else last.next_base):
-            sizes[-1] = min(sizes[-1], _position_of(last, end, up=True))
-        sizes[0] -= skipped
-        ends = list(accumulate(max(size, 0) for size in sizes))
-        return cls(view, start, end, topic_id, segments, ends, skipped)
-
-    @property
-    def size(self) -> int:
-        return self.ends[-1]
-
-    def offset_at(self, byte: int) -> int:
-        """Returns an offset near the record that is `byte` bytes after the start."""
-        number = min(bisect_right(self.ends, byte), len(self.segments) - 1)
-        before = self.ends[number - 1] if number else -self.skipped
-        segment, position = self.segments[number], byte - before
-        index = segment.offset_index()
-        entry = index.lookup_position(position, segment.size) if index is not None else None
-        if entry is None or not entry.position:
-            return segment.base_offset
-        return entry.offset + 1
-
-
-def _position_of(segment: Segment, offset: int, up: bool = False) -> int:
-    """Returns an offset's approximate position in a segment by its index; with `up` one at or
-    after it."""
-    index = segment.offset_index()
-    if index is None or not len(index):
-        return segment.size if up else 0
-    if up:
-        slot = index.floor_slot(offset) + 1
-        return index.entry(slot).position if slot < len(index) else segment.size
-    return index.lookup(offset, segment.size).position
-
-
 def _spans(
     survey: Survey, key: TopicPartition, options: ReadOptions, conditions: Conditions
-) -> Iterator[_Span]:
+) -> Iterator[OffsetSpan]:
     """Yields the span to read of one partition, if there is any. A topic id that is unreadable
     counts as none: a batch also reads what is left of a damaged directory."""
     try:
@@ -327,7 +235,7 @@ def _spans(
     start, end = bound(view, options.starting, options), bound(view, options.ending, options)
     start, end = conditions.narrow(view, start, end, options.isolation)
     if start < end:
-        yield _Span.of(view, start, end, found.topic_id)
+        yield OffsetSpan.of(view, start, end, found.topic_id)
 
 
 def bound(view: View, limit: OffsetRangeLimit, options: ReadOptions) -> int:
@@ -368,10 +276,10 @@ def _offset_for_time(
 def cut(parts: Iterable[tuple[View, int, int, str]], options: ReadOptions) -> list[OffsetRange]:
     """Returns ranges of the requested sizes. Each part is a view, existing offsets [start, end) of
     it, and its partition's topic id."""
-    return _ranges((_Span.of(*part) for part in parts if part[1] < part[2]), options)
+    return _ranges((OffsetSpan.of(*part) for part in parts if part[1] < part[2]), options)
 
 
-def _ranges(spans: Iterable[_Span], options: ReadOptions) -> list[OffsetRange]:
+def _ranges(spans: Iterable[OffsetSpan], options: ReadOptions) -> list[OffsetRange]:
     """Returns the spans cut to the sizes that the options request."""
     target = options.max_bytes_per_partition
     least = options.min_partitions or 0
@@ -379,33 +287,12 @@ def _ranges(spans: Iterable[_Span], options: ReadOptions) -> list[OffsetRange]:
         spans = list(spans)  # otherwise each is dropped before the next is made
         target = max(min(target, sum(span.size for span in spans) // least), 1)
     isolation = options.isolation
-    ranges = [each for span in spans for each in _cut_by_bytes(span, target, isolation)]
+    ranges = [each for span in spans for each in cut_by_bytes(span, target, isolation)]
     ranges = _cut_to_number(ranges, least)
     most = options.max_records_per_partition
     if most is not None:
         ranges = [part for each in ranges for part in _divided(each, -(-_count(each) // most))]
     return ranges
-
-
-def _cut_by_bytes(span: _Span, target: int, isolation: Isolation) -> Iterator[OffsetRange]:
-    """Yields the span in pieces of about `target` bytes, cut at the offsets of index entries."""
-    view, size = span.view, span.size
-    edges = [span.start, span.end]
-    if size > target:
-        parts = -(-size // target)
-        cuts = (span.offset_at(size * part // parts) for part in range(1, parts))
-        edges[1:1] = sorted({offset for offset in cuts if span.start < offset < span.end})
-    for low, high in pairwise(edges):
-        yield OffsetRange(
-            topic=view.topic,
-            partition=view.partition,
-            start=low,
-            end=high,
-            size=size // (len(edges) - 1),
-            is_last=high == view.end_offset,
-            topic_id=span.topic_id,
-            view=reference_to(view, span.topic_id, low, high, isolation),
-        )
 
 
 def _cut_to_number(ranges: list[OffsetRange], least: int) -> list[OffsetRange]:

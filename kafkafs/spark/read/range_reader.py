@@ -7,10 +7,12 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
+from kafkafs.storage import OffsetRange
+
 from ..options import ReadOptions
 from ..workers import spare_collections, without_collections
 from .conditions import Conditions
-from .planning import OffsetRange, find_log_dirs, grouped, plan
+from .planning import find_log_dirs, grouped, plan
 from .reading import Reading, combined
 
 

@@ -23,22 +23,20 @@ import pyarrow.compute as pc
 from kafkafs.storage import (
     Columns,
     Damage,
-    Engine,
     Isolation,
     JoinedColumns,
+    LogRangeReader,
+    Loss,
+    OffsetRange,
     ReferencedViews,
     SegmentGone,
     SmallRanges,
-    StorageError,
-    UnknownPartition,
-    UnknownTopic,
-    View,
     fresh,
+    next_offset,
     to_record_batch,
 )
 
-from .planning import LOGGER, OffsetRange, recreated, report_loss
-from .topic_ids import id_of
+from .planning import LOGGER, READ_REST, report_loss
 
 #: The rows of `losses`, one for each damaged place: offsets [firstOffset, nextOffset) of the range
 #: are lost; nextOffset is null if nothing readable follows in the segment.
@@ -61,10 +59,11 @@ _JOINED_BYTES: Final = 4 << 20
 # Columns of at most this many bytes are joined before they become a record batch, which costs as
 # much as reading a hundred records. The first columns of a large range have more.
 _TINY_BYTES: Final = 64 << 10
-# How many views are tried in a row when segments vanish before anything is read.
-_ATTEMPTS: Final = 8
 _MOST_LOSSES: Final = 1000
-_READ_AGAIN: Final = "Read the new topic, or set the option failOnDataLoss to false to leave it out"
+_REMEDIES: Final = {
+    Loss.MISSING: READ_REST,
+    Loss.RECREATED: "Read the new topic, or set the option failOnDataLoss to false to leave it out",
+}
 
 # Columns, the ranges that their rows are of, and the number of each range's rows.
 _Joined = tuple[Columns, list[OffsetRange], list[int]]
@@ -162,13 +161,13 @@ class Reading:
             for part in self._of_planned_view(offset_range):
                 if isinstance(part, Damage):
                     break  # the files may have changed: the log as it is now tells
-                reached = _next_offset(part, reached)
+                reached = next_offset(part, reached)
                 yield part
             else:
                 return
         except SegmentGone:
             pass
-        yield from self._of_log(offset_range, reached)
+        yield from self._range_reader().parts(offset_range, reached)
 
     def _of_planned_view(self, offset_range: OffsetRange) -> Iterator[Columns | Damage]:
         """Yields the parts of a range as planned. Raises SegmentGone if its files are no longer as
@@ -178,77 +177,14 @@ class Reading:
             raise SegmentGone(str(offset_range))
         yield from self._views().scan(reference, start, end, self.isolation)
 
-    def _of_log(self, offset_range: OffsetRange, reached: int) -> Iterator[Columns | Damage]:
-        """Yields the parts of a range from the offset `reached` on, from the log as it is now."""
-        attempts = _ATTEMPTS
-        while attempts:
-            view = self._view(offset_range)
-            if view is None or self._is_recreated(offset_range):
-                return
-            self._report_gone(offset_range, view, reached)
-            end = (
-                None
-                if offset_range.is_last and offset_range.end == view.end_offset
-                else offset_range.end
-            )
-            try:
-                for part in view.scan(reached, end, self.isolation):
-                    if self._is_recreated(offset_range):
-                        return
-                    reached, attempts = _next_offset(part, reached), _ATTEMPTS
-                    yield part
-                return
-            except SegmentGone:
-                attempts -= 1
-        raise StorageError(f"{offset_range}: its segments vanish faster than they can be read")
+    def _range_reader(self) -> LogRangeReader:
+        return LogRangeReader(self.log_dirs, self.configs, self.isolation, self.at_ms, self._report)
 
-    def _view(self, offset_range: OffsetRange) -> View | None:
-        """Returns the present view; None if the partition was deleted and that is not an error.
-        Raises LogDirError if the directory itself is missing: a worker that does not see it has
-        lost no data."""
-        try:
-            return self._engine().log(offset_range.topic, offset_range.partition).view()
-        except (UnknownTopic, UnknownPartition) as error:
-            report_loss(f"{offset_range}: {error}", self.fail_on_data_loss)
-            return None
-
-    def _is_recreated(self, offset_range: OffsetRange) -> bool:
-        """Returns whether the partition now belongs to another topic, after logging a warning;
-        raises DataLoss if that is an error. False means that all that was read before belongs to
-        the planned topic, since ids are never reused. A partition deleted meanwhile counts as
-        unchanged."""
-        if not offset_range.topic_id:
-            return False
-        topic_id = id_of(self._engine(), (offset_range.topic, offset_range.partition))
-        if topic_id is None or topic_id == offset_range.topic_id:
-            return False
-        what = f"{offset_range}: {recreated(offset_range.topic, offset_range.topic_id, topic_id)}"
-        report_loss(what, self.fail_on_data_loss, _READ_AGAIN)
-        return True
-
-    def _engine(self) -> Engine:
-        return _engine(self.log_dirs, tuple(sorted(self.configs.items())), self.at_ms)
+    def _report(self, what: str, loss: Loss) -> None:
+        report_loss(what, self.fail_on_data_loss, _REMEDIES[loss])
 
     def _views(self) -> ReferencedViews:
         return _views(tuple(sorted(self.configs.items())))
-
-    def _report_gone(self, offset_range: OffsetRange, view: View, reached: int) -> None:
-        """Reports data loss for offsets of the range that the log no longer has."""
-        if view.start_offset > reached:
-            there = f"the log starts at {view.start_offset} now"
-        elif view.end_offset < offset_range.end:
-            there = f"the log ends at {view.end_offset} now"
-        else:
-            return
-        report_loss(f"{offset_range} do not all exist any more: {there}", self.fail_on_data_loss)
-
-
-@lru_cache(maxsize=1)
-def _engine(
-    log_dirs: tuple[str, ...], configs: tuple[tuple[str, str], ...], at_ms: int | None
-) -> Engine:
-    """Returns an engine; successive tasks of a process share it and what it has cached."""
-    return Engine(log_dirs, dict(configs), at_ms)
 
 
 @lru_cache(maxsize=1)
@@ -325,13 +261,6 @@ def _joined(batches: list[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:
         return batches[0]
     columns = (pa.concat_arrays(each) for each in zip(*(b.columns for b in batches), strict=True))
     return pa.RecordBatch.from_arrays(list(columns), schema=schema)
-
-
-def _next_offset(part: Columns | Damage, reached: int) -> int:
-    """Returns the offset at which reading continues after a part."""
-    if isinstance(part, Columns):
-        return int(part.offsets[-1]) + 1
-    return max(reached, part.first_offset, part.next_offset)
 
 
 def _pieces(columns: Columns) -> Iterator[Columns]:

@@ -14,19 +14,24 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from kafkafs.storage import TopicPartition, UnknownPartition, UnknownTopic, View
+from kafkafs.storage import (
+    OffsetRange,
+    TopicPartition,
+    UnknownPartition,
+    UnknownTopic,
+    View,
+    recreated,
+)
 
 from ..options import ReadOptions
 from .partition_offsets import PartitionOffsets
 from .planning import (
-    OffsetRange,
     assigned,
     bound,
     check_named,
     check_topics,
     cut,
     open_engine,
-    recreated,
     report_loss,
 )
 from .topic_ids import by_topic, read_ids

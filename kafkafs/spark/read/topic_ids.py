@@ -12,28 +12,13 @@ from typing import Final
 from kafkafs.storage import (
     CorruptError,
     Engine,
-    SegmentGone,
     TopicPartition,
-    UnknownPartition,
-    UnknownTopic,
+    id_of,
 )
 
 # How often contradicting ids are read: if a topic is created again while its partitions are read
 # one after another, some have the old id and others the new one.
 _ATTEMPTS: Final = 3
-
-
-def id_of(engine: Engine, key: TopicPartition) -> str | None:
-    """Returns the topic id in a partition's directory, "" if it has none; None if the partition
-    does not exist. Raises CorruptError if its partition.metadata is malformed."""
-    try:
-        found = engine.partition_dir(*key)
-        topic_id = found.topic_id()
-        if not topic_id:
-            found.directory.stat()  # a directory that was just deleted has no id either
-    except (UnknownTopic, UnknownPartition, SegmentGone):
-        return None
-    return topic_id
 
 
 def read_ids(engine: Engine, keys: Iterable[TopicPartition]) -> dict[TopicPartition, str]:

@@ -1,4 +1,5 @@
-"""Gathers scattered keys, values and headers into the layout of Arrow's binary columns.
+"""Gathers scattered keys, values and headers into the layout of Arrow's binary columns, or into
+Python objects.
 
 Functions that only count keep the GIL: they finish sooner than another thread would release it.
 
@@ -260,3 +261,77 @@ def header_spans(
                 header += 1
                 left -= 1
     return header
+
+
+@cython.cfunc
+def _bytes_at(
+    data: cython.const[cython.uchar][::1], start: cython.longlong, size: cython.longlong
+) -> object:
+    """Returns a copy of a span as bytes, None for one of size -1."""
+    if size < 0:
+        return None
+    if start < 0 or start > data.shape[0] or size > data.shape[0] - start:
+        raise ValueError("a key, value or header lies outside its buffer")
+    if size == 0:
+        return b""
+    if cython.compiled:
+        return cython.cast(cython.p_char, cython.address(data[start]))[:size]
+    return bytes(data[start : start + size])
+
+
+@cython.cfunc
+def _headers_at(
+    data: cython.const[cython.uchar][::1],
+    at: cython.Py_ssize_t,
+    count: cython.longlong,
+    name_of: object,
+) -> list:
+    """Returns headers as pairs of name and value."""
+    size: cython.longlong
+    found: list = []
+    if at < 0:
+        raise ValueError("a key, value or header lies outside its buffer")
+    while count > 0:
+        count -= 1
+        size, at = varint(data, at, data.shape[0], 5)
+        if at < 0 or size < 0:
+            raise ValueError("a key, value or header lies outside its buffer")
+        name = _bytes_at(data, at, size)
+        size, at = varint(data, at + size, data.shape[0], 5)
+        if at < 0:
+            raise ValueError("a key, value or header lies outside its buffer")
+        found.append((name_of(name), _bytes_at(data, at, size)))
+        if size > 0:
+            at += size
+    return found
+
+
+def tuples(
+    data: cython.const[cython.uchar][::1],
+    spans: cython.const[cython.int][:, ::1],
+    timestamps: cython.const[cython.longlong][::1],
+    low: cython.Py_ssize_t,
+    high: cython.Py_ssize_t,
+    name_of: object,
+) -> list:
+    """Returns for each row from ``low`` to ``high``, exclusive, a tuple of key, value, timestamp,
+    and headers: None if there are none, else a list of pairs of name and value. ``name_of`` turns
+    the bytes of a header's name into text."""
+    row: cython.Py_ssize_t
+    found: list = []
+    if spans.shape[1] != 6 or timestamps.shape[0] != spans.shape[0]:
+        raise ValueError("spans have six columns, and each row has a timestamp")
+    if low < 0 or high > spans.shape[0]:
+        raise ValueError("no such rows")
+    for row in range(low, high):
+        found.append(
+            (
+                _bytes_at(data, spans[row, 0], spans[row, 1]),
+                _bytes_at(data, spans[row, 2], spans[row, 3]),
+                timestamps[row],
+                _headers_at(data, spans[row, 4], spans[row, 5], name_of)
+                if spans[row, 5] > 0
+                else None,
+            )
+        )
+    return found

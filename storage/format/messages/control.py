@@ -18,7 +18,7 @@ from ..records.batch import Bytes, parse_header
 from .fields import Fields
 
 if TYPE_CHECKING:
-    from .message import Message, Schema
+    from .message import Message, MessageSchema
 
 _KEY: Final = Struct(">hh")  # version, control type
 _END_TXN_VALUE: Final = Struct(">hi")  # version, coordinator epoch
@@ -139,7 +139,7 @@ def quorum_record(number: ControlType, message: Message) -> tuple[bytes, bytes]:
 
 
 @lru_cache(maxsize=1)
-def _quorum_messages() -> dict[int, tuple[str, Schema]]:
+def _quorum_messages() -> dict[int, tuple[str, MessageSchema]]:
     """Returns, by control type, the name that kafka-dump-log prints and the schema of the value."""
     from .message import parse_schemas
     from .schemas import raft

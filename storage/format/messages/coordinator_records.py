@@ -11,8 +11,9 @@ from typing import Final
 
 from ...errors import CorruptError
 from .fields import Fields
-from .message import Message, Schema, parse_schemas
+from .message import Message, MessageSchema, parse_schemas
 from .schemas import group_coordinator, share_coordinator
+from .writing import encode_message
 
 _TYPE_BYTES: Final = 2
 
@@ -27,10 +28,10 @@ class CoordinatorRecord:
 
 
 class CoordinatorRecords:
-    """Reads the records that a coordinator's schemas describe. `keys`, `values`: the schemas by
-    type number; `by_name`: all schemas."""
+    """Reads and encodes the records that a coordinator's schemas describe. `keys`, `values`: the
+    schemas by type number; `by_name`: all schemas."""
 
-    def __init__(self, schemas: Sequence[Schema]) -> None:
+    def __init__(self, schemas: Sequence[MessageSchema]) -> None:
         self.by_name = {each.name: each for each in schemas}
         self.keys = {each.number: each for each in schemas if each.name.endswith("Key")}
         self.values = {each.number: each for each in schemas if each.name.endswith("Value")}
@@ -63,6 +64,18 @@ class CoordinatorRecords:
         version = Fields(value).int16()
         return version, self.values[number].read(memoryview(value)[_TYPE_BYTES:], version)
 
+    def encode_key(self, number: int, key: Message) -> bytes:
+        """Encodes the key of a record. Raises ValueError as `encode_message` does."""
+        return _int16(number) + encode_message(self.keys[number], key, 0)
+
+    def encode_value(self, number: int, value: Message, version: int) -> bytes:
+        """Encodes the value of a record. Raises ValueError as `encode_message` does."""
+        return _int16(version) + encode_message(self.values[number], value, version)
+
+
+def _int16(number: int) -> bytes:
+    return number.to_bytes(_TYPE_BYTES, "big", signed=True)
+
 
 @lru_cache(maxsize=1)
 def group_coordinator_records() -> CoordinatorRecords:
@@ -76,14 +89,14 @@ def share_coordinator_records() -> CoordinatorRecords:
     return CoordinatorRecords(parse_schemas(share_coordinator.SCHEMAS))
 
 
-def open_members(schemas: Mapping[str, Schema], message: Message) -> None:
+def open_members(schemas: Mapping[str, MessageSchema], message: Message) -> None:
     """Decodes in place what the members of a classic consumer group have in the consumer protocol.
     `message`: a GroupMetadataValue; `schemas`: those of that protocol by name."""
     if message.get("protocolType") == "consumer":
         message["members"] = [opened_member(schemas, each) for each in message["members"]]
 
 
-def opened_member(schemas: Mapping[str, Schema], member: Message) -> Message:
+def opened_member(schemas: Mapping[str, MessageSchema], member: Message) -> Message:
     """Returns a member of a classic consumer group with its subscription and its assignment
     decoded, if these are valid. `schemas`: those of the consumer protocol by name."""
     opened = dict(member)

@@ -17,7 +17,7 @@ from ..records.batch import Bytes, Int32s
 from ..records.columns import Columns
 from .coordinator_records import CoordinatorRecords, open_members
 from .fields import Fields
-from .message import Message, Schema, parse_schemas, to_json
+from .message import Message, MessageSchema, parse_schemas, to_json
 from .metadata import FRAME_VERSION
 from .schemas import group_coordinator, metadata, share_coordinator, transaction_coordinator
 from .tables import DELETED, MessageTables
@@ -97,7 +97,7 @@ def cluster_metadata_decoder() -> MessageDecoder:
         except CorruptError as error:
             return None, f"Error at {offset}, skipping. {error.what}"
 
-    def value_text(schema: Schema, version: int) -> str:
+    def value_text(schema: MessageSchema, version: int) -> str:
         return f'{{"type":"{_metadata_type(schema)}","version":{version},"data":'
 
     return MessageDecoder(
@@ -114,7 +114,7 @@ DECODERS: Final[Mapping[str, Callable[[], MessageDecoder]]] = {
 }
 
 
-def _metadata(schemas: Mapping[int, Schema], value: bytes) -> str:
+def _metadata(schemas: Mapping[int, MessageSchema], value: bytes) -> str:
     """Formats a value: frame version, then message number, version and content
     (`MetadataRecordSerde`)."""
     fields = Fields(value)
@@ -128,14 +128,14 @@ def _metadata(schemas: Mapping[int, Schema], value: bytes) -> str:
     return to_json({"type": _metadata_type(schema), "version": version, "data": data})
 
 
-def _metadata_type(schema: Schema) -> str:
+def _metadata_type(schema: MessageSchema) -> str:
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", schema.name).upper()
 
 
-def _coordinator_tables(schemas: Sequence[Schema]) -> MessageTables:
+def _coordinator_tables(schemas: Sequence[MessageSchema]) -> MessageTables:
     """Returns the tables of a coordinator's topic."""
 
-    def value_text(schema: Schema, version: int) -> str:
+    def value_text(schema: MessageSchema, version: int) -> str:
         return f'{{"version":"{version}","data":'
 
     records = CoordinatorRecords(schemas)
@@ -148,7 +148,7 @@ def _coordinator_tables(schemas: Sequence[Schema]) -> MessageTables:
 
 
 def _coordinator(
-    schemas: Sequence[Schema], finish: Callable[[Message], object] | None = None
+    schemas: Sequence[MessageSchema], finish: Callable[[Message], object] | None = None
 ) -> _Decode:
     """Returns the decoder of a coordinator's topic, whose keys start with their type and values
     with their version (`CoordinatorRecordSerde`). `finish` modifies a value's message in place."""

@@ -62,7 +62,7 @@ class SchemaField:
 
 
 @dataclass(frozen=True, slots=True)
-class Schema:
+class MessageSchema:
     """The schema of a message. `number`: its type number in stored records, -1 if none."""
 
     name: str
@@ -92,7 +92,7 @@ class Schema:
         return read(fields), len(fields.rest())
 
 
-def parse_schemas(text: str) -> list[Schema]:
+def parse_schemas(text: str) -> list[MessageSchema]:
     """Parses the schemas in a text. Raises ValueError if it is malformed."""
     return [_schema(block.splitlines()) for block in text.strip().split("\n\n")]
 
@@ -241,14 +241,14 @@ _READERS: Final[dict[str, Callable[[Fields], Any]]] = {
 # Schemas
 
 
-def _schema(lines: list[str]) -> Schema:
+def _schema(lines: list[str]) -> MessageSchema:
     head = _HEAD.fullmatch(lines[0])
     if head is None:
         raise ValueError(f"invalid schema head: {lines[0]}")
     name, number, first, last, flexible = head.groups()
     flexible_from = _ALWAYS[1] if flexible is None else int(flexible)
     parts = _parts(lines[1:], 1)
-    return Schema(name, int(number or -1), (int(first), int(last)), flexible_from, parts)
+    return MessageSchema(name, int(number or -1), (int(first), int(last)), flexible_from, parts)
 
 
 def _parts(lines: list[str], depth: int) -> tuple[SchemaField, ...]:

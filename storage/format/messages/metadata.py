@@ -3,8 +3,8 @@
 A record's value is a frame version, the number of a schema and its version, each an unsigned
 varint, then the message in Kafka's flexible encoding (KIP-482). `schemas/metadata.py` has the
 schemas. A log has a PartitionRecord for each partition and a PartitionChangeRecord for each change
-of a leader, so that these two have readers of their own, several times as fast as `Schema.read`,
-which reads whatever they do not expect.
+of a leader, so that these two have readers of their own, several times as fast as
+`MessageSchema.read`, which reads whatever they do not expect.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 from ...errors import CorruptError
 from ..primitives import UUID_BYTES, uuid_text
 from .fields import Fields
-from .message import Message, Schema, parse_schemas
+from .message import Message, MessageSchema, parse_schemas
 from .schemas import metadata
 from .writing import encode_message, unsigned_varint
 
@@ -67,7 +67,7 @@ class ResourceType(IntEnum):
 
 
 class MetadataRecord(NamedTuple):
-    """A record. `data`: its message as `Schema.read` returns it, without the fields that its
+    """A record. `data`: its message as `MessageSchema.read` returns it, without the fields that its
     version lacks and the tagged fields with their default value; None if the type is unknown.
     `unknown`: what a newer broker wrote that is not understood, "" if nothing."""
 
@@ -90,14 +90,14 @@ def parse_metadata_record(value: bytes) -> MetadataRecord:
 
 
 @lru_cache(maxsize=1)
-def metadata_schemas() -> Mapping[int, Schema]:
+def metadata_schemas() -> Mapping[int, MessageSchema]:
     """Returns the schemas of all records by number."""
     return {schema.number: schema for schema in parse_schemas(metadata.SCHEMAS)}
 
 
 def format_metadata_record(number: int, version: int, message: Message) -> bytes:
-    """Returns the value of a record with a message as `Schema.read` returns it. Raises ValueError
-    if it is not a message of this type and version."""
+    """Returns the value of a record with a message as `MessageSchema.read` returns it. Raises
+    ValueError if it is not a message of this type and version."""
     data = encode_message(metadata_schemas()[number], message, version)
     return b"".join(map(unsigned_varint, (FRAME_VERSION, number, version))) + data
 
@@ -124,7 +124,7 @@ def _by_schema(value: bytes) -> MetadataRecord:
 
 
 # -- readers of frequent records -------------------------------------------------------------------
-# Each raises IndexError, ValueError or struct.error for what `Schema.read` has to look at.
+# Each raises IndexError, ValueError or struct.error for what `MessageSchema.read` has to look at.
 
 _PARTITION_HEAD: Final = Struct(">i16s")
 _EPOCHS: Final = Struct(">iii")

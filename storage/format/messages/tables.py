@@ -1,5 +1,5 @@
 """Makes tables from schemas, by which a kernel writes messages as JSON a hundred times as fast as
-`Schema.read` and `to_json`."""
+`MessageSchema.read` and `to_json`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..kernels import messages as kernel
 from ..records.batch import Int32s
 from ..records.buffer_pool import BUFFERS
 from ..records.columns import Columns
-from .message import NO_TAG, Schema, SchemaField, to_json
+from .message import NO_TAG, MessageSchema, SchemaField, to_json
 
 #: Printed for a null value, which is a tombstone for the key.
 DELETED: Final = "<DELETE>"
@@ -33,10 +33,10 @@ class MessageTables:
 
     def __init__(
         self,
-        keys: Iterable[Schema],
-        values: Iterable[Schema],
-        key_text: Callable[[Schema], str],
-        value_text: Callable[[Schema, int], str],
+        keys: Iterable[MessageSchema],
+        values: Iterable[MessageSchema],
+        key_text: Callable[[MessageSchema], str],
+        value_text: Callable[[MessageSchema, int], str],
     ) -> None:
         """`key_text` and `value_text` return what precedes a message; a brace follows it. Without
         `keys`, the values are those of cluster metadata."""
@@ -76,7 +76,7 @@ class MessageTables:
             grown[:at] = out[:at]
             out = grown
 
-    def _head(self, schema: Schema, version: int, text: str) -> Sequence[int]:
+    def _head(self, schema: MessageSchema, version: int, text: str) -> Sequence[int]:
         first, count = self._add(schema.parts, version)
         return first, count, version >= schema.flexible_from, *self._text(text)
 

@@ -1,7 +1,7 @@
-"""Encodes Kafka's messages by schema: the inverse of `Schema.read`.
+"""Encodes Kafka's messages by schema: the inverse of `MessageSchema.read`.
 
-A message is as `Schema.read` returns it: the fields that the version has, and only those tagged
-fields whose value is not the default.
+A message is as `MessageSchema.read` returns it: the fields that the version has, and only those
+tagged fields whose value is not the default.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from struct import Struct, error
 from typing import Any, Final
 
 from ..primitives import uuid_bytes
-from .message import NO_TAG, Message, Schema, SchemaField
+from .message import NO_TAG, Message, MessageSchema, SchemaField
 
 _FORMS: Final[Mapping[str, Struct]] = {
     "int8": Struct(">b"),
@@ -27,7 +27,7 @@ _NULL_TAGGED: Final = (b"\x00", b"\x01")
 _SEVEN_BITS: Final = 0x7F
 
 
-def encode_message(schema: Schema, message: Message, version: int) -> bytes:
+def encode_message(schema: MessageSchema, message: Message, version: int) -> bytes:
     """Encodes a message in a version of its schema. Raises ValueError if the schema has no such
     version, or for a message that lacks one of its fields or has a value that does not fit."""
     if not schema.versions[0] <= version <= schema.versions[1]:

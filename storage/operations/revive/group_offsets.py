@@ -10,7 +10,6 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
 from ...format.messages.coordinator_records import group_coordinator_records
-from ...format.messages.writing import encode_message
 from ...format.records.record_columns import RecordColumns, SimpleRecord
 from ...groups.coordinator import GroupType
 from ...groups.groups import coordinator_partition
@@ -27,22 +26,20 @@ _NO_EPOCH: Final = -1
 
 
 def take_back_offsets(manager: LogManager) -> list[ReviveNote]:
-    """Commits the log end offset for every group that is ahead of it. Returns what changed."""
+    """Commits the log end offset for every group that is ahead of it; for share groups see
+    `share_groups`. Returns what changed."""
     ahead = [
         row
         for row in list_groups(manager, ListGroups())
-        if isinstance(row, GroupOffset) and row.problem is OffsetProblem.BEYOND_LOG_END
+        if isinstance(row, GroupOffset)
+        and row.problem is OffsetProblem.BEYOND_LOG_END
+        and row.group.type is not GroupType.SHARE
     ]
     notes: list[ReviveNote] = []
     records: defaultdict[int, list[SimpleRecord]] = defaultdict(list)
     count = len(manager.partitions_of(OFFSETS_TOPIC)) if ahead else 0
     for row in ahead:
         where = f"group {row.group.name}: {row.topic}-{row.partition}: offset {row.offset}"
-        if row.group.type is GroupType.SHARE:
-            notes.append(
-                ReviveNote(f"{where} is ahead of the log, which ends at {row.log_end_offset}")
-            )
-            continue
         number = coordinator_partition(row.group.name, count)
         records[number].append(_commit(row, manager.clock.now_ms()))
         notes.append(ReviveNote(f"{where} is taken back to the log end, {row.log_end_offset}"))
@@ -63,11 +60,6 @@ def _commit(row: GroupOffset, now_ms: int) -> SimpleRecord:
     }
     return SimpleRecord(
         now_ms,
-        _int16(_OFFSET_COMMIT) + encode_message(records.keys[_OFFSET_COMMIT], key, 0),
-        _int16(_VALUE_VERSION)
-        + encode_message(records.values[_OFFSET_COMMIT], value, _VALUE_VERSION),
+        records.encode_key(_OFFSET_COMMIT, key),
+        records.encode_value(_OFFSET_COMMIT, value, _VALUE_VERSION),
     )
-
-
-def _int16(number: int) -> bytes:
-    return number.to_bytes(2, "big", signed=True)

@@ -12,13 +12,12 @@ from typing import Final
 from ...format.files.names import TopicPartition
 from ...format.messages.metadata import RecordType, ResourceType
 from ...metadata.bootstrap import NewRecord
-from ...metadata.image import NO_LEADER
+from ...metadata.new_topic import config_records, partition_record, topic_record
 from .releases import features_for
 from .sources import SourceCluster, SourceTopic, other_configs
 
 # A controller allocates producer ids in blocks of this size (ProducerIdsBlock).
 _PRODUCER_ID_BLOCK: Final = 1000
-_WITH_DIRECTORIES: Final = 1  # the version of a PartitionRecord
 
 
 def bootstrap_records(
@@ -35,7 +34,7 @@ def bootstrap_records(
     for topic in cluster.topics:
         yield from _topic(cluster, topic, directory_id, epochs)
     for resource, configs in cluster.broker_configs.items():
-        yield from _configs(ResourceType.BROKER, resource, configs)
+        yield from config_records(ResourceType.BROKER, resource, configs)
     for message in other_configs(cluster.settings):
         yield NewRecord(RecordType.CONFIG, 0, message)
     for number in (
@@ -44,7 +43,7 @@ def bootstrap_records(
     ):
         for message in cluster.settings.of(number):
             yield NewRecord(number, 0, message)
-    next_id = max(cluster.image.next_producer_id, _next_block(last_producer_id))
+    next_id = max(cluster.image.next_producer_id, next_block(last_producer_id))
     if next_id >= 0:
         ids = {"brokerId": cluster.node_id, "brokerEpoch": 0, "nextProducerId": next_id}
         yield NewRecord(RecordType.PRODUCER_IDS, 0, ids)
@@ -56,33 +55,21 @@ def _topic(
     directory_id: str,
     epochs: Mapping[TopicPartition, int],
 ) -> Iterator[NewRecord]:
-    yield NewRecord(RecordType.TOPIC, 0, {"name": topic.name, "topicId": topic.topic_id})
-    node = cluster.node_id
+    yield topic_record(topic.name, topic.topic_id)
     known = cluster.image.topics.get(topic.name)
     for number in topic.partitions:
         old = known.partitions.get(number) if known is not None else None
-        message = {
-            "partitionId": number,
-            "topicId": topic.topic_id,
-            "replicas": [node],
-            "isr": [node],
-            "removingReplicas": [],
-            "addingReplicas": [],
-            "leader": NO_LEADER,
-            "leaderEpoch": epochs[topic.name, number],
-            "partitionEpoch": 0 if old is None else old.partition_epoch + 1,
-            "directories": [directory_id],
-        }
-        yield NewRecord(RecordType.PARTITION, _WITH_DIRECTORIES, message)
-    yield from _configs(ResourceType.TOPIC, topic.name, topic.configs)
+        yield partition_record(
+            cluster.node_id,
+            topic.topic_id,
+            number,
+            epochs[topic.name, number],
+            directory_id,
+            partition_epoch=0 if old is None else old.partition_epoch + 1,
+        )
+    yield from config_records(ResourceType.TOPIC, topic.name, topic.configs)
 
 
-def _configs(kind: ResourceType, resource: str, configs: Mapping[str, str]) -> Iterator[NewRecord]:
-    for name, value in configs.items():
-        message = {"resourceType": kind, "resourceName": resource, "name": name, "value": value}
-        yield NewRecord(RecordType.CONFIG, 0, message)
-
-
-def _next_block(last_id: int) -> int:
+def next_block(last_id: int) -> int:
     """Returns the beginning of the first block of producer ids that is unused for certain."""
     return -1 if last_id < 0 else (last_id // _PRODUCER_ID_BLOCK + 1) * _PRODUCER_ID_BLOCK

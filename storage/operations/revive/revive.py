@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from shlex import quote
 
 from ...errors import SegmentGone
 from ...format.files import names
@@ -22,19 +23,21 @@ from ...format.files.checkpoints import (
 )
 from ...format.files.names import TopicPartition
 from ...format.primitives import random_uuid_text
-from ...io.durable import WritableDirFd
+from ...io.durable import FileOwner, WritableDirFd
 from ...log.check.partition_listing import PartitionListing
 from ...log_dirs.engine import Engine
 from ...log_dirs.log_dir import PartitionDir
 from ...log_dirs.replicas import PREFERRED_DIR
 from ...metadata.bootstrap import format_bootstrap
 from ...transactions.producer import OWN_IDS
+from ...wording import printable
 from ..request import SILENT, PartitionFailed, ProgressListener
 from .group_offsets import take_back_offsets
 from .partitions import LoadedPartition, PartitionMaker, selected_copies
 from .records import bootstrap_records
 from .request import Revive, RevivedNode, RevivedPartition, ReviveNote, ReviveRow
 from .server_properties import server_properties
+from .share_groups import take_back_share_groups
 from .sources import SourceCluster, SourceTopic, survey
 from .target import NewNodeDir
 from .transactions import TransactionOutcomes
@@ -70,9 +73,13 @@ def revive(
         data = target.begin(identity, _permissions(engine))
         yield from work.load(data)
         work.write_files(data)
-        target.finish(identity, server_properties(cluster, request, target.data_path))
+        owner = _owner(engine)
+        properties = server_properties(cluster, request, target.data_path)
+        is_given = target.finish(identity, properties, owner)
     finally:
         target.release()
+    if owner is None or not is_given:
+        yield _must_be_given(target, owner)
     yield from work.rows(target)
 
 
@@ -85,6 +92,20 @@ def _permissions(engine: Engine) -> int:
             with suppress(SegmentGone):
                 found &= each.stat().st_mode
     return found | 0o700
+
+
+def _owner(engine: Engine) -> FileOwner | None:
+    """Returns whom the sources belong to, None if they belong to several users or groups."""
+    owners = {FileOwner.of(each.directory.stat()) for each in engine.log_dirs.dirs}
+    return owners.pop() if len(owners) == 1 else None
+
+
+def _must_be_given(target: NewNodeDir, owner: FileOwner | None) -> ReviveNote:
+    whose = "different users or groups" if owner is None else f"another user or group ({owner})"
+    return ReviveNote(
+        f"{printable(target.path)}: belongs to you, but the sources belong to {whose}; if Kafka"
+        f" runs as that user, run: chown -R {owner or 'USER:GROUP'} {quote(printable(target.path))}"
+    )
 
 
 @dataclass(slots=True)
@@ -180,6 +201,7 @@ class _Work:
             self._transactions.end(manager)
             if engine.at_ms is not None:
                 self._notes += take_back_offsets(manager)
+                self._notes += take_back_share_groups(manager)
             for found in self._found:
                 if found.loaded is not None:
                     found.end_offset = manager.writer(*found.key).end_offset

@@ -7,16 +7,14 @@ the same request may start again at any time before.
 
 from __future__ import annotations
 
-import posixpath
 from collections.abc import Sequence
 from typing import Final
 
-from ...errors import CorruptError, LogDirError, SegmentGone
-from ...format.files.names import META_PROPERTIES_FILE
+from ...errors import LogDirError, SegmentGone
 from ...io.disk import DirFd
-from ...io.durable import TEMPORARY_SUFFIX, WritableDirFd
+from ...io.durable import TEMPORARY_SUFFIX, FileOwner, WritableDirFd
 from ...io.lock import LOCK_FILE, DirectoryLock
-from ...wording import printable
+from ..output_dir import refuse_in_log_dir
 
 PROPERTIES_FILE: Final = "server.properties"
 DATA_DIRECTORY: Final = "data"
@@ -35,11 +33,10 @@ class NewNodeDir:
         in log.dirs."""
         self.path = path
         self._directory = WritableDirFd(path)
-        self._sources = sources
         self._lock: DirectoryLock | None = None
         if "," in path:
             raise LogDirError(path, "has a comma, which separates the directories in log.dirs")
-        self._refuse_log_dir()
+        refuse_in_log_dir(path, sources)
 
     @property
     def properties_path(self) -> str:
@@ -79,47 +76,30 @@ class NewNodeDir:
         self._directory.sync()
         return data
 
-    def finish(self, identity: str, properties: str) -> None:
-        """Writes server.properties: from then on, the directory is complete."""
+    def finish(self, identity: str, properties: str, owner: FileOwner | None) -> bool:
+        """Writes server.properties: from then on, the directory is complete. Before that gives all
+        of it to `owner`, unless that is None; returns False if this process may not."""
         content = f"{_first_line(identity)}\n{properties}"
         self._directory.write_atomically(_MARK, content.encode())
+        is_given = owner is None or self._give_to(owner)
         self._directory.rename(_MARK, PROPERTIES_FILE)
         self._directory.sync()
+        return is_given
+
+    def _give_to(self, owner: FileOwner) -> bool:
+        if FileOwner.of(self._directory.stat(DATA_DIRECTORY)) == owner:
+            return True
+        try:
+            self._directory.give_to(owner)
+        except PermissionError:
+            return False
+        return True
 
     def release(self) -> None:
         """Releases the lock. Idempotent."""
         lock, self._lock = self._lock, None
         if lock is not None:
             lock.release()
-
-    def _refuse_log_dir(self) -> None:
-        """Raises LogDirError if the directory is a log directory or inside one: a broker does not
-        open one that contains directories of other kinds."""
-        known = [_identity(each) for each in self._sources]
-        above = self.path
-        while True:
-            if _identity(DirFd(above)) in known or _has(DirFd(above), META_PROPERTIES_FILE):
-                why = f"would be in the log directory {printable(above)}"
-                raise LogDirError(self.path, f"{why}, which no broker opens then")
-            below, above = above, posixpath.dirname(above)
-            if above == below:
-                return
-
-
-def _identity(directory: DirFd) -> tuple[int, int] | None:
-    try:
-        status = directory.stat()
-    except (SegmentGone, LogDirError):
-        return None
-    return status.st_dev, status.st_ino
-
-
-def _has(directory: DirFd, name: str) -> bool:
-    try:
-        directory.stat(name)
-    except (SegmentGone, LogDirError, CorruptError):
-        return False
-    return True
 
 
 def _first_line(identity: str) -> str:

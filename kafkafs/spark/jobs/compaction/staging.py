@@ -8,7 +8,15 @@ import os
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 
-from kafkafs.storage import DirFd, LogDirError, SegmentGone, WritableDirFd, printable
+from kafkafs.storage import (
+    COMPACTION_SUFFIX,
+    DirFd,
+    LogDirError,
+    SegmentGone,
+    WritableDirFd,
+    compaction_path,
+    printable,
+)
 
 _WHOLE = "whole"
 
@@ -60,11 +68,11 @@ class Staging:
 
 
 def _root(log_dir: str, place: str | None) -> str:
-    above, name = os.path.split(log_dir.rstrip("/"))
     if place is None:
-        return os.path.join(above, f".{name}.kafkafs-compact")
+        return compaction_path(log_dir)
+    name = os.path.basename(log_dir.rstrip("/"))
     digest = hashlib.sha256(log_dir.encode()).hexdigest()[:8]
-    return os.path.join(os.path.abspath(place), f"{name}-{digest}.kafkafs-compact")
+    return os.path.join(os.path.abspath(place), f"{name}-{digest}.{COMPACTION_SUFFIX}")
 
 
 def _remove(directory: WritableDirFd, name: str) -> None:

@@ -1,4 +1,4 @@
-"""Records the finished units of a job, in one file each, next to the job's output.
+"""Records the finished units of work of a job, in one file each, next to the job's output.
 
 A note is written atomically when everything the unit made is durable. A restarted job skips the
 noted units and uses the notes as their results.
@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
+import posixpath
 from typing import Any, Final
 
-from kafkafs.storage import CorruptError, DirFd, LogDirError, SegmentGone, WritableDirFd
+from ..errors import CorruptError, LogDirError, OtherJob, SegmentGone
+from ..io.disk import DirFd
+from ..io.durable import WritableDirFd
 
 _MOST_BYTES: Final = 1 << 30
 JOB_NOTE: Final = "job.json"
-
-
-class OtherJob(Exception):
-    """The directory has the notes of another job, or of the same job with other arguments."""
+# What two runs of the same job may have otherwise.
+_OWN: Final = ("plan", "id")
 
 
 class Notes:
@@ -31,8 +31,8 @@ class Notes:
     def of_job(cls, path: str, job: dict[str, Any]) -> tuple[Notes, dict[str, Any]]:
         """Returns the notes of a job, started or resumed, and its description from when it started.
 
-        `job` is the description. Its "plan" is that of the first run; if anything else differs,
-        OtherJob is raised.
+        `job` is the description. Its "plan" and "id" are those of the first run; if anything else
+        differs, OtherJob is raised.
         """
         notes = cls(path)
         notes._directory().make_itself()
@@ -40,15 +40,13 @@ class Notes:
         if known is None:
             notes._write(JOB_NOTE, job)
             return notes, job
-        same = {key: value for key, value in known.items() if key != "plan"}
-        requested = {
-            key: value for key, value in json.loads(json.dumps(job)).items() if key != "plan"
-        }
-        if same != requested:
-            both = {**requested, **same}
-            names = [key for key in both if same.get(key) != requested.get(key)]
-            why = f"it has the notes of an unfinished job with different {names[0]}"
-            raise OtherJob(f"{path}: {why}; remove it to start over")
+        if not isinstance(known, dict):
+            raise CorruptError("not the description of a job", notes._directory().path_of(JOB_NOTE))
+        requested = json.loads(json.dumps(job))
+        for key in (*requested, *known):
+            if key not in _OWN and known.get(key) != requested.get(key):
+                why = f"it has the notes of a job with different {key}"
+                raise OtherJob(f"{path}: {why}; remove it to start over")
         return notes, known
 
     def job(self) -> Any:
@@ -69,7 +67,7 @@ class Notes:
 
     def remove(self) -> None:
         """Removes all notes, after the job is done."""
-        above, name = os.path.split(self.path)
+        above, name = posixpath.split(self.path)
         WritableDirFd(above).remove_directory(name)
 
     def _directory(self) -> WritableDirFd:

@@ -1,15 +1,17 @@
 """The description and notes of an export, written by `export` and read by `import`.
 
 `_kafkafs/job.json` describes the export, and a note for each range of offsets names the files with
-its records (see `notes.py`). In version 2 of the description, "plan" contains:
+its records (see `unit_notes`). In version 3 of the description, "id" is that of the export, and
+"plan" contains:
 
-    ranges   the planned ranges with the fields of OffsetRange; a partition's first begins at its
-             log start offset, and its last ends where the export does
+    ranges   the planned ranges with the fields of OffsetRange, in the order in which they were
+             added; a partition's first begins at its log start offset, or where the export does,
+             and its last ends where the export does
     empty    the partitions without ranges, {"topic", "partition", "offset"}: where the log begins
              and ends
     configs  {topic: {name: value}}: all configs that differ from the defaults
 
-In version 1, which has no version field, "plan" is the list of ranges.
+Version 2 has no id. In version 1, which has no version field, "plan" is the list of ranges.
 
 An export may come from an untrusted source. The results of `read_export` are validated: names are
 legal, numbers in range, and every file is a regular one inside the export, reached without symbolic
@@ -18,47 +20,45 @@ links.
 
 from __future__ import annotations
 
-import os
+import posixpath
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final
 
-from kafkafs.storage import (
-    MAX_INT32,
-    MAX_OFFSET,
-    METADATA_TOPIC,
-    ConfigError,
+from ...config.kafka import (
     Configs,
-    CorruptError,
-    DirFd,
-    LogDirError,
-    SegmentGone,
-    Selected,
-    Selection,
-    TopicPartition,
     check_topic_configs,
-    is_legal_topic,
-    is_uuid_text,
     lag_conflict,
-    printable,
     topic_config,
 )
-
-from ..read.planning import OffsetRange
-from .export_files import FORMATS, NO_DATE
-from .notes import JOB_NOTE, read_note, unit_note
+from ...errors import ConfigError, CorruptError, LogDirError, SegmentGone
+from ...format.files.names import METADATA_TOPIC, TopicPartition, is_legal_topic
+from ...format.layout import MAX_INT32, MAX_OFFSET
+from ...format.primitives import is_uuid_text
+from ...io.disk import DirFd, OpenFile
+from ...log.read.transactions import Isolation
+from ...log_dirs.selection import EVERYTHING, Selection
+from ...wording import printable
+from ..offset_ranges import OffsetRange
+from ..unit_notes import JOB_NOTE, read_note, unit_note
+from .request import FORMATS
 
 #: The directory of the notes in the output; Spark and others ignore such names.
 NOTES: Final = "_kafkafs"
-VERSION: Final = 2
+VERSION: Final = 3
+#: The date, and the hour, of records without a timestamp: the name that Hive and Spark use for
+#: null.
+NO_DATE: Final = "__HIVE_DEFAULT_PARTITION__"
 
 # The name of a partition directory, topic-partition, has at most 255 bytes.
 _MAX_NAME: Final = 255
 # The most offsets of a partition that the batches of an import can cover; see `import_`.
 _MAX_SPAN: Final = 1 << 40
-_DATE: Final = re.compile(rf"date=(-?[0-9]{{4,9}}-[0-9]{{2}}-[0-9]{{2}}|{NO_DATE})")
+_PERIOD: Final = re.compile(
+    rf"date=(-?[0-9]{{4,9}}-[0-9]{{2}}-[0-9]{{2}}(/hour=[0-9]{{2}})?|{NO_DATE}(/hour={NO_DATE})?)"
+)
 _FILE: Final = re.compile(
     rf"part-([0-9]{{5,10}})-([0-9]{{20}})(-[0-9]{{1,9}})?\.({'|'.join(FORMATS)})"
 )
@@ -66,10 +66,11 @@ _FILE: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class ExportedRange:
-    """A range of offsets with the paths of its files, relative to the export, of `size` bytes and
-    `records` in total; `first_offset` and `last_offset` are those of its records, -1 without
-    any."""
+    """The `number`-th range of the plan, with the paths of its files, relative to the export, of
+    `size` bytes and `records` in total; `first_offset` and `last_offset` are those of its records,
+    -1 without any."""
 
+    number: int
     range: OffsetRange
     files: tuple[str, ...]
     size: int
@@ -102,10 +103,15 @@ class ExportedPartition:
 
 @dataclass(frozen=True, slots=True)
 class ExportedLogs:
-    """The content of an export: partitions by topic and number, and the configs of their topics."""
+    """The content of an export: partitions by topic and number, and the configs of their topics.
+    `planned`: the number of ranges of the whole plan, which only grows. `identity`: the same for
+    every state of this export, and for no other one; "" for one that an earlier version of kafkafs
+    has started."""
 
     partitions: Sequence[ExportedPartition]
     configs: Mapping[str, Mapping[str, str]]
+    planned: int
+    identity: str = ""
 
     @property
     def topics(self) -> list[str]:
@@ -115,6 +121,25 @@ class ExportedLogs:
 def unit_name(each: OffsetRange) -> str:
     """Returns the unit name under which a range is noted."""
     return f"{each.topic}-{each.partition} {each.start}-{each.end}"
+
+
+def topic_dir(topic: str) -> str:
+    """Returns the directory of a topic's files."""
+    return f"topic={topic}"
+
+
+def file_name(each: OffsetRange, number: int, format: str) -> str:
+    """Returns the name of a range's file in a period, or of its `number`-th one, from 0 on. Every
+    attempt at a range uses the same names."""
+    again = f"-{number}" if number else ""
+    return f"part-{each.partition:05}-{each.start:020}{again}.{format}"
+
+
+def file_origin(name: str) -> tuple[int, int] | None:
+    """Returns partition and first offset of the range that a file is from, None if no export has
+    such a file."""
+    parts = _FILE.fullmatch(name)
+    return (int(parts[1]), int(parts[2])) if parts else None
 
 
 # -- writing ---------------------------------------------------------------------------------------
@@ -131,13 +156,25 @@ class ExportPlan:
 
     def as_json(self) -> dict[str, Any]:
         return {
-            "ranges": [asdict(each) for each in self.ranges],
+            "ranges": [_range_as_json(each) for each in self.ranges],
             "empty": [
                 {"topic": topic, "partition": number, "offset": offset}
                 for (topic, number), offset in sorted(self.empty.items())
             ],
             "configs": self.configs,
         }
+
+
+def _range_as_json(each: OffsetRange) -> dict[str, Any]:
+    return {
+        "topic": each.topic,
+        "partition": each.partition,
+        "start": each.start,
+        "end": each.end,
+        "size": each.size,
+        "is_last": each.is_last,
+        "topic_id": each.topic_id,
+    }
 
 
 # -- reading ---------------------------------------------------------------------------------------
@@ -172,43 +209,70 @@ def read_plan(source: str) -> ExportPlan:
     return ExportPlan(ranges, empty, dict(_configs(plan["configs"])))
 
 
-def read_export(source: str, topics: Sequence[Selected] = ()) -> ExportedLogs:
+def read_export(source: str, selection: Selection = EVERYTHING) -> ExportedLogs:
     """Reads a finished export, or the selected topics and partitions of it.
 
     Raises LogDirError if the directory is missing; CorruptError if a note is malformed (naming note
     and field) or a file is missing; UnknownTopic or UnknownPartition if the export lacks a selected
     one.
     """
-    if not os.path.isdir(source):
-        raise LogDirError(source, "no such directory")
+    _refuse_missing(source)
     plan = read_plan(source)
-    found: dict[TopicPartition, list[OffsetRange]] = {key: [] for key in plan.empty}
-    for each in plan.ranges:
-        found.setdefault((each.topic, each.partition), []).append(each)
+    found: dict[TopicPartition, list[tuple[int, OffsetRange]]] = {key: [] for key in plan.empty}
+    for number, each in enumerate(plan.ranges):
+        found.setdefault((each.topic, each.partition), []).append((number, each))
     numbers: dict[str, list[int]] = {}
     for topic, number in sorted(found):
         numbers.setdefault(topic, []).append(number)
     partitions = []
-    for key in Selection(tuple(topics)).partitions(numbers):
-        ranges = tuple(_exported_range(source, each) for each in found[key])
+    for key in selection.partitions(numbers):
+        ranges = tuple(_exported_range(source, *each) for each in found[key])
         start = ranges[0].range.start if ranges else plan.empty[key]
         end = ranges[-1].range.end if ranges else start
         partitions.append(ExportedPartition(*key, start, end, ranges))
-    return ExportedLogs(partitions, plan.configs)
+    identity = _job(source).get("id", "").text()
+    return ExportedLogs(partitions, plan.configs, len(plan.ranges), identity)
 
 
-def check_file(source: str, path: str) -> None:
-    """Raises CorruptError unless `path` in the export is a regular file, reached without a symbolic
-    link."""
+def is_export(source: str) -> bool:
+    """Returns whether a directory has the notes of an export."""
+    try:
+        DirFd(source).child(NOTES).stat(JOB_NOTE)
+    except (SegmentGone, LogDirError, CorruptError):
+        return False
+    return True
+
+
+def noted_isolation(output: str) -> Isolation | None:
+    """Returns the isolation level of the export in a directory, which is that of whatever continues
+    it; None if there is none."""
+    if not is_export(output):
+        return None
+    level = _job(output)["isolation"]
+    if level.text() not in [each.value for each in Isolation]:
+        raise level.wrong(f"{level.text()!r} is not an isolation level")
+    return Isolation(level.text())
+
+
+def _refuse_missing(source: str) -> None:
+    try:
+        DirFd(source).hold()
+    except SegmentGone:
+        raise LogDirError(source, "no such directory") from None
+
+
+def open_file(source: str, path: str) -> OpenFile:
+    """Opens the file at `path` in the export. Raises CorruptError unless it is a regular file,
+    reached without a symbolic link."""
     *folders, name = path.split("/")
     directory = DirFd(source)
     for folder in folders:
         directory = directory.child(folder)
     try:
-        directory.open(name)
+        return directory.open(name)
     except (SegmentGone, LogDirError) as error:
         what = f"missing, but named in the notes of the export: {error}"
-        raise CorruptError(what, os.path.join(source, path)) from None
+        raise CorruptError(what, posixpath.join(source, path)) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,8 +392,8 @@ def _configs(value: _Value) -> Iterator[tuple[str, Mapping[str, str]]]:
         yield topic, texts
 
 
-def _exported_range(source: str, each: OffsetRange) -> ExportedRange:
-    """Returns the content of the note of a range."""
+def _exported_range(source: str, number: int, each: OffsetRange) -> ExportedRange:
+    """Returns the content of the note of a range, the `number`-th of the plan."""
     directory = DirFd(source).child(NOTES)
     name = unit_note(unit_name(each))
     found = read_note(directory, name)
@@ -342,7 +406,7 @@ def _exported_range(source: str, each: OffsetRange) -> ExportedRange:
         if path == again:
             raise note["files"].wrong(f"{path} is listed twice")
     for path in paths:
-        check_file(source, path)
+        open_file(source, path)
     records = note["records"].integer(0, each.end - each.start)
     if sum(file["rows"].integer() for file in listed) != records:
         raise note["records"].wrong(f"{records} is not the number of rows in the files")
@@ -351,17 +415,17 @@ def _exported_range(source: str, each: OffsetRange) -> ExportedRange:
         first = note["firstOffset"].integer(each.start, each.end - records)
         last = note["lastOffset"].integer(first + records - 1, each.end - 1)
     size = sum(file["bytes"].integer() for file in listed)
-    return ExportedRange(each, tuple(paths), size, records, first, last)
+    return ExportedRange(number, each, tuple(paths), size, records, first, last)
 
 
 def _path(value: _Value, each: OffsetRange) -> str:
     """Returns the path of a file, which must be one that the export of the range creates."""
     path = value.text()
     topic, _, rest = path.partition("/")
-    date, _, name = rest.partition("/")
-    parts = _FILE.fullmatch(name)
-    if topic != f"topic={each.topic}" or _DATE.fullmatch(date) is None or parts is None:
+    period, _, name = rest.rpartition("/")
+    origin = file_origin(name)
+    if topic != topic_dir(each.topic) or _PERIOD.fullmatch(period) is None or origin is None:
         raise value.wrong(f"{path!r} is not a file that an export of {each} creates")
-    if (int(parts[1]), int(parts[2])) != (each.partition, each.start):
+    if origin != (each.partition, each.start):
         raise value.wrong(f"{path} does not belong to the range {each}")
     return path
