@@ -200,6 +200,7 @@ ERRNOS: Final[dict[type[Exception], int]] = {
     errors.UnknownName: errno.ENOENT,
     errors.UnknownSchema: errno.ENOENT,
     errors.SchemaError: errno.EIO,
+    errors.MissingReference: errno.EIO,
     errors.DatumError: errno.EIO,
     errors.PartitionNotOpened: errno.EIO,
     errors.OffsetNotFound: errno.ENOENT,

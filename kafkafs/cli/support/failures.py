@@ -64,6 +64,7 @@ ENDINGS: Final[dict[type[errors.StorageError], tuple[type[Failure], str]]] = {
     errors.UnknownGroup: (Failure, ""),
     errors.UnknownSchema: (Failure, ""),
     errors.SchemaError: (Failure, ""),
+    errors.MissingReference: (Failure, ""),
     errors.DatumError: (Failure, ""),
     errors.PartitionNotOpened: (Failure, "`kafkafs verify` lists all damage"),
     errors.OffsetNotFound: (Failure, ""),
