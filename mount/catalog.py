@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping
+from functools import cached_property
 from time import monotonic
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -12,7 +13,6 @@ from kafkafs.storage import (
     Clock,
     Engine,
     GroupsReader,
-    RegistryReader,
     TopicPartition,
     UnknownPartition,
     UnknownTopic,
@@ -32,6 +32,8 @@ from .vfs.contents import Contents
 from .vfs.inodes import Places, RecentPlaces
 
 if TYPE_CHECKING:
+    from kafkafs.storage import RegistryReader
+
     from .node import FixedFile
     from .writes.changes import Changes
 
@@ -93,12 +95,18 @@ class Catalog:
         #: The groups, and what each inode number in `.kafkafs/groups` shows.
         self.groups = GroupsReader(engine)
         self.group_paths: RecentPlaces[GroupPath] = RecentPlaces(_MOST_GROUP_PATHS)
-        #: The schema registry, and what each inode number in its directories shows.
-        self.registry = RegistryReader(engine, reader_config(engine.configs).kafkafs_schemas_topic)
+        #: What each inode number in the directories of the schema registry shows.
         self.schema_paths: RecentPlaces[SchemaPath] = RecentPlaces(_MOST_SCHEMA_PATHS)
         self.started_ns = time.time_ns()
         self._partitions: dict[TopicPartition, MountedPartition] = {}
         self._lock = threading.Lock()  # guards _partitions
+
+    @cached_property
+    def registry(self) -> RegistryReader:
+        """The schema registry."""
+        from kafkafs.storage import RegistryReader  # which few mounts need
+
+        return RegistryReader(self.engine, reader_config(self.engine.configs).kafkafs_schemas_topic)
 
     def topics(self) -> Mapping[str, list[int]]:
         """Returns the topics in order of name, each with its partition numbers in order."""

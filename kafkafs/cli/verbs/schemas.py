@@ -13,6 +13,7 @@ from kafkafs.storage import printable
 
 from ..support import failures, output
 from ..support.params import (
+    LocalPath,
     as_of_option,
     configs_option,
     json_option,
@@ -57,7 +58,7 @@ _EXECUTABLE: Final = 0o777
     "-o",
     "--output",
     "target",
-    type=click.Path(file_okay=False),
+    type=LocalPath(file_okay=False),
     metavar="DIR",
     help="Export to this directory, which is new or empty.",
 )
