@@ -275,6 +275,18 @@ class DatumError(StorageError):
         return printable(self.why)
 
 
+class BytesLeft(DatumError):
+    """Bytes follow a datum, which is `value`: as Confluent's deserializers do, users are shown it,
+    together with this reason."""
+
+    def __init__(self, why: str, value: object) -> None:
+        super().__init__(why)
+        self.value = value
+
+    def __reduce__(self) -> tuple[type[BytesLeft], tuple[str, object]]:
+        return type(self), (self.why, self.value)
+
+
 class PartitionNotOpened(StorageError):
     """The partition exists, but could not be opened for writing because of `why`, when its log
     directory was opened."""
