@@ -1,0 +1,1 @@
+"""Topics as tables for engines that read Arrow datasets, such as DuckDB."""

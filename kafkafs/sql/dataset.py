@@ -1,0 +1,117 @@
+"""A topic as a pyarrow dataset: a scan reads the named columns of the ranges of offsets that a
+filter can select."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+
+from kafkafs.storage import RECORD_SCHEMA
+
+from ..api import LogDirectories, Partition
+
+#: Into how many ranges of equally many offsets a partition is cut; a filter selects among them.
+RANGES: Final = 64
+#: Arrow judges fragments by their guarantees without opening them: none needs contents.
+_FORMAT: Final = ds.IpcFileFormat()
+_NOTHING: Final = pa.py_buffer(b"")
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetRange:
+    """The records of a partition with `start` <= offset < `end`. None: unbounded."""
+
+    partition: Partition
+    start: int | None
+    end: int | None
+
+    def guarantee(self) -> pc.Expression:
+        """Returns what holds for each record."""
+        holds = pc.field("topic") == self.partition.topic
+        holds &= pc.field("partition") == pa.scalar(self.partition.partition, pa.int32())
+        if self.start is not None:
+            holds &= pc.field("offset") >= self.start
+        if self.end is not None:
+            holds &= pc.field("offset") < self.end
+        return holds
+
+
+class TopicDataset(ds.Dataset):
+    """The records of one topic, read anew by each scan."""
+
+    def __init__(self, log_directories: LogDirectories, topic: str) -> None:
+        # The base class has no public initializer; readers use `schema` and `scanner` alone.
+        self._log_directories = log_directories
+        self._topic = topic
+
+    @property
+    def schema(self) -> pa.Schema:
+        return RECORD_SCHEMA
+
+    def ranges(self, filter: pc.Expression | None = None) -> list[OffsetRange]:
+        """Returns the ranges that can have records selected by `filter`, adjacent ones joined."""
+        numbers = self._log_directories.topics[self._topic]
+        partitions = [self._log_directories[self._topic, number] for number in numbers]
+        ranges = [part for partition in partitions for part in _cut(partition)]
+        return _joined(ranges if filter is None else _selected(ranges, filter))
+
+    def scanner(
+        self,
+        columns: Sequence[str] | None = None,
+        filter: pc.Expression | None = None,
+        **options: Any,
+    ) -> ds.Scanner:
+        """Returns a scanner of `columns` of the records that `filter` selects. Arrow applies the
+        whole filter to the records that are read, so the ranges only spare reading."""
+        names = RECORD_SCHEMA.names if columns is None else list(columns)
+        needed = RECORD_SCHEMA.names if filter is not None else names or ["offset"]
+        if filter is not None:
+            needed = [name for name in needed if name in names or _mentions(filter, name)]
+        schema = pa.schema([RECORD_SCHEMA.field(name) for name in needed])
+        batches = _batches(self.ranges(filter), needed)
+        return ds.Scanner.from_batches(
+            batches, schema=schema, columns=names, filter=filter, **options
+        )
+
+
+def _cut(partition: Partition) -> Iterator[OffsetRange]:
+    # The first and last are unbounded, so a scan reports what is wrong at the ends of the log.
+    low, high = partition.start_offset, partition.end_offset
+    step = max(1, -(-(high - low) // RANGES))
+    cuts = [None, *range(low + step, high, step), None]
+    yield from (OffsetRange(partition, start, end) for start, end in pairwise(cuts))
+
+
+def _selected(ranges: Sequence[OffsetRange], filter: pc.Expression) -> list[OffsetRange]:
+    fragments = [_FORMAT.make_fragment(_NOTHING, None, part.guarantee()) for part in ranges]
+    by_guarantee = {str(part.guarantee()): part for part in ranges}
+    dataset = ds.FileSystemDataset(fragments, RECORD_SCHEMA, _FORMAT)
+    found = dataset.get_fragments(filter=filter)
+    return [by_guarantee[str(fragment.partition_expression)] for fragment in found]
+
+
+def _joined(ranges: Sequence[OffsetRange]) -> list[OffsetRange]:
+    joined: list[OffsetRange] = []
+    for part in ranges:
+        last = joined[-1] if joined else None
+        if last and last.partition is part.partition and last.end == part.start is not None:
+            joined[-1] = OffsetRange(part.partition, last.start, part.end)
+        else:
+            joined.append(part)
+    return joined
+
+
+def _mentions(filter: pc.Expression, name: str) -> bool:
+    """Returns whether `filter` may name a column: its text contains the name."""
+    return name in str(filter)
+
+
+def _batches(ranges: Sequence[OffsetRange], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    for part in ranges:
+        yield from part.partition.scan(start=part.start, end=part.end, columns=columns)
