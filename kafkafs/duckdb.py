@@ -19,6 +19,10 @@ def register(
     """Registers each topic as a table under its name. Returns the log directories, which must
     stay open as long as the tables are used."""
     log_directories = open(log_dirs)
-    for topic in log_directories.topics:
-        connection.register(topic, TopicDataset(log_directories, topic))
+    try:
+        for topic in log_directories.topics:
+            connection.register(topic, TopicDataset(log_directories, topic))
+    except BaseException:
+        log_directories.close()
+        raise
     return log_directories

@@ -24,7 +24,7 @@ _NOTHING: Final = pa.py_buffer(b"")
 
 
 @dataclass(frozen=True, slots=True)
-class OffsetRange:
+class TopicSlice:
     """The records of a partition with `start` <= offset < `end`. None: unbounded."""
 
     partition: Partition
@@ -54,7 +54,7 @@ class TopicDataset(ds.Dataset):
     def schema(self) -> pa.Schema:
         return RECORD_SCHEMA
 
-    def ranges(self, filter: pc.Expression | None = None) -> list[OffsetRange]:
+    def ranges(self, filter: pc.Expression | None = None) -> list[TopicSlice]:
         """Returns the ranges that can have records selected by `filter`, adjacent ones joined."""
         numbers = self._log_directories.topics[self._topic]
         partitions = [self._log_directories[self._topic, number] for number in numbers]
@@ -80,15 +80,15 @@ class TopicDataset(ds.Dataset):
         )
 
 
-def _cut(partition: Partition) -> Iterator[OffsetRange]:
+def _cut(partition: Partition) -> Iterator[TopicSlice]:
     # The first and last are unbounded, so a scan reports what is wrong at the ends of the log.
     low, high = partition.start_offset, partition.end_offset
     step = max(1, -(-(high - low) // RANGES))
     cuts = [None, *range(low + step, high, step), None]
-    yield from (OffsetRange(partition, start, end) for start, end in pairwise(cuts))
+    yield from (TopicSlice(partition, start, end) for start, end in pairwise(cuts))
 
 
-def _selected(ranges: Sequence[OffsetRange], filter: pc.Expression) -> list[OffsetRange]:
+def _selected(ranges: Sequence[TopicSlice], filter: pc.Expression) -> list[TopicSlice]:
     fragments = [_FORMAT.make_fragment(_NOTHING, None, part.guarantee()) for part in ranges]
     by_guarantee = {str(part.guarantee()): part for part in ranges}
     dataset = ds.FileSystemDataset(fragments, RECORD_SCHEMA, _FORMAT)
@@ -96,12 +96,12 @@ def _selected(ranges: Sequence[OffsetRange], filter: pc.Expression) -> list[Offs
     return [by_guarantee[str(fragment.partition_expression)] for fragment in found]
 
 
-def _joined(ranges: Sequence[OffsetRange]) -> list[OffsetRange]:
-    joined: list[OffsetRange] = []
+def _joined(ranges: Sequence[TopicSlice]) -> list[TopicSlice]:
+    joined: list[TopicSlice] = []
     for part in ranges:
         last = joined[-1] if joined else None
         if last and last.partition is part.partition and last.end == part.start is not None:
-            joined[-1] = OffsetRange(part.partition, last.start, part.end)
+            joined[-1] = TopicSlice(part.partition, last.start, part.end)
         else:
             joined.append(part)
     return joined
@@ -112,6 +112,6 @@ def _mentions(filter: pc.Expression, name: str) -> bool:
     return name in str(filter)
 
 
-def _batches(ranges: Sequence[OffsetRange], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+def _batches(ranges: Sequence[TopicSlice], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
     for part in ranges:
         yield from part.partition.scan(start=part.start, end=part.end, columns=columns)
