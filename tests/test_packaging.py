@@ -35,6 +35,7 @@ NEEDING = {
     "report": ("mount/documents/report/page.py",),
     "restore": ("kafkafs/restore/",),
     "spark": ("kafkafs/spark/", "kafkafs/cli/verbs/spark"),
+    "sql": ("kafkafs/duckdb.py", "kafkafs/sql/"),
 }
 #: Prints the names of all modules that an installation without extras can import.
 WITHOUT_EXTRAS = """

@@ -259,7 +259,7 @@ def test_the_dependencies_are_those_of_the_package() -> None:
     rows += re.findall(r"\. (`\S+`): ", section(README_TEXT, "Dependencies"))
     listed = {distribution(name) for row in rows for name in re.findall(r"`([\w-]+)`", row)}
     extras = project()["optional-dependencies"]
-    users = ("mount", "report", "restore", "spark")
+    users = ("mount", "report", "restore", "spark", "sql")
     declared = project()["dependencies"] + [each for name in users for each in extras[name]]
     assert listed == {distribution(each) for each in declared}
 
@@ -382,7 +382,7 @@ def test_the_python_example_of_the_readme_runs(
 
 
 def test_the_python_examples_run(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    reading, earlier, threads, writing = blocks(API_PAGE.read_text(), "python")
+    reading, earlier, threads, sql, writing = blocks(API_PAGE.read_text(), "python")
     scope: dict[str, Any] = {}
     exec(placed(reading, place), scope)
     printed = capsys.readouterr().out.splitlines()
@@ -397,6 +397,8 @@ def test_the_python_examples_run(place: Path, capsys: pytest.CaptureFixture[str]
     assert capsys.readouterr().out == "2769 None\n"
     exec(placed(threads, place), scope)
     assert int(capsys.readouterr().out) > 2_000_000
+    exec(placed(sql, place), scope)
+    assert capsys.readouterr().out == "[(0, 6674), (1, 6673), (2, 6653)]\n"
     with kafkafs.open(str(place / "new"), writable=True) as d:
         d.create_topic("orders", 2)
     exec(placed(writing, place), scope)

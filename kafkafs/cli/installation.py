@@ -19,6 +19,7 @@ EXTRAS: Final = {
     "report": ("jinja2", "plotly"),
     "restore": ("confluent_kafka",),
     "spark": ("pyspark", "py4j"),
+    "sql": ("duckdb",),
 }
 
 

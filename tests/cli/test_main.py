@@ -58,6 +58,7 @@ def test_version(kafkafs: Kafkafs) -> None:
         "extra report": f"jinja2 {version('jinja2')}, plotly {version('plotly')}",
         "extra restore": f"confluent_kafka {version('confluent_kafka')}",
         "extra spark": f"pyspark {version('pyspark')}, py4j {version('py4j')}",
+        "extra sql": f"duckdb {version('duckdb')}",
     }
 
 

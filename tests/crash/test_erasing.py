@@ -67,7 +67,7 @@ def cut_at(path: Path, every: int) -> Counter[bool]:
 
 
 def test_a_power_cut_now_and_then(memory_path: Path) -> None:
-    assert cut_at(memory_path, every=149).total() > 3
+    assert cut_at(memory_path, every=71).total() > 3
 
 
 @pytest.mark.slow
