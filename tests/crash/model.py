@@ -137,13 +137,15 @@ Event = (
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """What a partition holds: values by offset (None for a transaction's end marker), the log's
-    size in bytes, and the offsets that a read_committed reader gets."""
+    """What a partition holds: values by offset (None for a transaction's end marker), the
+    transaction that each end marker ends, the log's size in bytes, and the offsets that a
+    read_committed reader gets."""
 
     start: int
     end: int
     size: int
     values: Mapping[int, str | None]
+    ends: Mapping[int, str]
     committed: Collection[int]
 
 
@@ -265,6 +267,9 @@ class Partition:
             return LOST
         expected, there = self.known[offset].value, contents.values[offset]
         assert expected == there, f"{self.name}, offset {offset}: {there}, not {expected}"
+        if there is None:
+            ended, txn = contents.ends[offset], self.known[offset].txn
+            assert ended == txn, f"{self.name}, offset {offset}: ends {ended}, not {txn}"
         return self.known[offset]
 
     def _tried_at(
@@ -278,7 +283,9 @@ class Partition:
             return {offset: LOST}
         value = contents.values[offset]
         if value is None:
-            ends = [name for name, tried in unused.items() if not tried.count]
+            # Several threads may have been about to end transactions.
+            txn = contents.ends[offset]
+            ends = [name for name, tried in unused.items() if not tried.count and tried.txn == txn]
             assert ends, f"{self.name}, offset {offset}: an end marker that nobody wrote"
             return _placed(unused.pop(ends[0]), offset)
         tried = unused.pop(value.split(".")[0], None)

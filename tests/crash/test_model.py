@@ -36,13 +36,15 @@ def holding(
     start: int = 0,
     committed: list[int] | None = None,
     size: int = 1000,
+    txn: str = "7",
 ) -> dict[str, Contents]:
-    """Returns the contents of a partition `p` with these values from `start` on: None for a
-    transaction's end marker, "" for nothing."""
+    """Returns the contents of a partition `p` with these values from `start` on: None for an end
+    marker of transaction `txn`, "" for nothing."""
     end = start + len(values)
     there = {offset: value for offset, value in enumerate(values, start) if value != ""}
     shown = [offset for offset in there if there[offset]] if committed is None else committed
-    return {"p": Contents(start, end, size, there, shown)}
+    ends = {offset: txn for offset, value in there.items() if value is None}
+    return {"p": Contents(start, end, size, there, ends, shown)}
 
 
 def a(number: int) -> str:
@@ -163,6 +165,22 @@ def test_readers_of_committed_records_see_just_those() -> None:
     assert check(committed, holding(a(0), b(0), committed=[])).partitions[
         "p"
     ].open_transactions() == {"7"}
+
+
+def test_an_end_marker_is_that_of_its_own_transaction() -> None:
+    """When a process of several threads is killed, some may have been about to end one each."""
+    ending: list[Event] = [
+        *appended("a", 0, 1, txn="7"),
+        *appended("b", 1, 1, txn="8"),
+        Try("p", "end 7", 0, txn="7", commit=True),
+        Try("p", "end 8", 0, txn="8", commit=True),
+    ]
+    found = check(ending, holding(a(0), b(0), None, committed=[], txn="8"))
+    assert found.partitions["p"].open_transactions() == {"7"}
+    refuse(r"offsets \[0, 1\]", ending, holding(a(0), b(0), None, committed=[0, 1], txn="8"))
+    refuse("nobody wrote", ending, holding(a(0), b(0), None, committed=[], txn="9"))
+    acknowledged: list[Event] = [*ending[:3], *ended("end", 2, "8", commit=True)]
+    refuse("ends 7, not 8", acknowledged, holding(a(0), b(0), None, committed=[0]))
 
 
 def test_where_an_open_transaction_began_is_not_known_when_its_records_have_gone() -> None:

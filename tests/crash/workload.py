@@ -56,7 +56,8 @@ def contents(engine: LogManager) -> dict[str, Contents]:
     for topic, numbers in engine.topics().items():
         for number in numbers:
             view = engine.log(topic, number).view()
-            values: dict[int, str | None] = dict.fromkeys(markers(view))
+            ends = markers(view)
+            values: dict[int, str | None] = dict.fromkeys(ends)
             for each in read(view, isolation=UNCOMMITTED):
                 values[each.offset] = (each.value or b"").decode()
             found[f"{topic}-{number}"] = Contents(
@@ -64,21 +65,22 @@ def contents(engine: LogManager) -> dict[str, Contents]:
                 view.end_offset,
                 view.size,
                 values,
+                ends,
                 [each.offset for each in read(view, isolation=COMMITTED)],
             )
     return found
 
 
-def markers(view: View) -> list[int]:
-    """Returns the offsets of the transactions' end markers, from the bytes of the logs."""
-    found = []
+def markers(view: View) -> dict[int, str]:
+    """Returns the transactions by the offset of their end marker, from the bytes of the logs."""
+    found = {}
     for segment in view.segments:
         data = segment.files.log().read(0, segment.size)
         position = 0
         while position < len(data):
             header = parse_header(data[position:])
             if header.attributes & CONTROL_MASK and header.base_offset >= view.start_offset:
-                found.append(header.base_offset)
+                found[header.base_offset] = f"{header.producer_id}"
             position += header.size
     return found
 
