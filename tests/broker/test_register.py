@@ -19,6 +19,7 @@ from tests.answers import ExpectedRecord
 from tests.broker.driver import Driver, Message
 from tests.broker.jvm import OLDER, VERSION, installation, tools
 from tests.broker.kafka import CLUSTER_ID, Broker, free_ports
+from tests.crash.moments import some
 from tests.waiting import wait_until
 
 #: What a broker says about topics and logs that it does not take as they are.
@@ -127,7 +128,16 @@ def fill(node: Node, data: Path, aside: Path) -> None:
 
 @pytest.mark.parametrize(
     ("version", "kills", "is_stray"),
-    [(VERSION, False, True), (VERSION, True, False), (OLDER, False, False), (OLDER, True, True)],
+    # Of two, each has another version, and one is killed or has strays.
+    some(
+        [
+            (VERSION, False, True),
+            (VERSION, True, False),
+            (OLDER, True, False),
+            (OLDER, False, True),
+        ],
+        every=2,
+    ),
 )
 def test_topics_that_a_stopped_node_gets(
     node: Callable[..., Node], tmp_path: Path, version: str, kills: bool, is_stray: bool

@@ -25,6 +25,7 @@ from tests.broker.driver import Driver, Message
 from tests.broker.jvm import OLDER, VERSION, installation, java, tools
 from tests.broker.kafka import RevivedBroker, free_listener
 from tests.conftest import Corpora
+from tests.crash.moments import some
 from tests.share_groups import GROUP, TOPIC, ahead_of_the_log
 from tests.waiting import wait_until
 
@@ -91,7 +92,7 @@ def paths(source: Path) -> list[Path]:
     return [source] if (source / "meta.properties").exists() else sorted(source.iterdir())
 
 
-@pytest.mark.parametrize(("corpus", "release"), CASES)
+@pytest.mark.parametrize(("corpus", "release"), some(CASES, every=3))
 def test_every_record_at_its_offset(
     corpora: Corpora, start: Start, tmp_path: Path, corpus: str, release: str
 ) -> None:

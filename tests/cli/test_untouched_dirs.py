@@ -31,6 +31,7 @@ from tests.cli import command_lines
 from tests.cli.command_lines import FAILING, FAILING_IN_KRAFT, LOOKING, READING, Scene
 from tests.cli.results import Kafkafs
 from tests.conftest import Corpora, differences, fingerprint
+from tests.crash.moments import some
 from tests.mounted.mounting import mounted
 
 #: The other directories of a broker; those of several brokers cannot be opened for writing.
@@ -204,9 +205,9 @@ def opened(name: str, scene: Scene, options: str, until: ExitStack) -> None:
 @pytest.mark.mounted
 @pytest.mark.timeout(1200)
 def test_90_seconds_later_everything_is_as_it_was(corpora: Corpora, tmp_path: Path) -> None:
-    """Runs every line in every directory while it is mounted, and a copy of it with `--rw`. The
-    copy, opened without `--maintain`, keeps every record and every leftover."""
-    names = [DAMAGED, *answers.CORPORA, *OTHERS]
+    """Runs every line in every second directory while it is mounted, and a copy of it with `--rw`.
+    The copy, opened without `--maintain`, keeps every record and every leftover."""
+    names = [DAMAGED, *some([*answers.CORPORA, *OTHERS], every=2)]
     (tmp_path / "read").mkdir()
     (tmp_path / "written").mkdir()
     read = {name: made(name, corpora, tmp_path / "read") for name in names}

@@ -1,4 +1,5 @@
-"""Chooses the moments at which the tests cut the power or let a call fail, and seeds of kills.
+"""Chooses the moments at which the tests cut the power or let a call fail, seeds of kills, and some
+of the cases that take long each.
 
 A test takes every n-th moment, starting at one that depends on the commit, so that every moment is
 tested eventually. KAFKAFS_CRASH_MOMENTS=all takes all of them, which takes half an hour:
@@ -10,8 +11,12 @@ from __future__ import annotations
 
 import os
 import subprocess
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
+from typing import TypeVar
+
+T = TypeVar("T")
 
 #: Whether every moment is taken.
 ALL = os.environ.get("KAFKAFS_CRASH_MOMENTS") == "all"
@@ -28,6 +33,11 @@ def moments(count: int, every: int) -> range:
 def seeds(count: int, every: int) -> range:
     """Returns every `every`-th of `count` seeds of kills at random moments."""
     return moments(count - 1, every)
+
+
+def some(cases: Sequence[T], every: int) -> list[T]:
+    """Returns every `every`-th of the cases."""
+    return [cases[number] for number in moments(len(cases) - 1, every)]
 
 
 @cache
