@@ -376,10 +376,16 @@ from .operations.why import Standing as Standing
 from .operations.why import Why as Why
 from .operations.why import explained as explained
 from .operations.why import why as why
+from .schemas.catalog import SchemaCatalog as SchemaCatalog
+from .schemas.catalog import Schemas as Schemas
 from .schemas.registry import RegistryImage as RegistryImage
 from .schemas.registry import RegistryReader as RegistryReader
 from .schemas.registry_state import RegisteredVersion as RegisteredVersion
+from .schemas.schema import Schema as Schema
 from .schemas.schema import qualified as qualified
+from .schemas.typed import DECODED_NAMES as DECODED_NAMES
+from .schemas.typed import DecodedColumns as DecodedColumns
+from .schemas.typed import ReaderSchema as ReaderSchema
 from .segment.check.verify_digest import SegmentDigest as SegmentDigest
 from .segment.check.verify_index import Finding as Finding
 from .segment.dump.dump import Dump as Dump

@@ -86,7 +86,9 @@ class SuppliedSchemas:
             if each.name in path:
                 raise SchemaError(schema.name, f"{each.name} imports itself")
             if each.name not in found:
-                other = self.imports[schema.where, each.name]
+                other = self.imports.get((schema.where, each.name))
+                if other is None:
+                    raise MissingReference(schema.name, f"{each.name} is missing")
                 self._add_imports(other, found, (*path, each.name))
                 found[each.name] = other
 
@@ -114,6 +116,13 @@ def parse_supplied(text: str) -> SuppliedSchemas:
     for key, message in messages.items():
         _set_message(supplied, key, message)
     return supplied
+
+
+def read_schema(path: str) -> tuple[Schema, Mapping[str, Schema]]:
+    """Reads one schema, and what it imports by name. Raises as `parse_supplied` does for a file."""
+    supplied = SuppliedSchemas()
+    schema = _load(supplied, "", path)
+    return schema, supplied.referenced(schema)
 
 
 def _set_message(supplied: SuppliedSchemas, key: tuple[str, bool], message: str) -> None:
