@@ -383,9 +383,10 @@ from .schemas.registry import RegistryReader as RegistryReader
 from .schemas.registry_state import RegisteredVersion as RegisteredVersion
 from .schemas.schema import Schema as Schema
 from .schemas.schema import qualified as qualified
-from .schemas.typed import DECODED_NAMES as DECODED_NAMES
-from .schemas.typed import DecodedColumns as DecodedColumns
-from .schemas.typed import ReaderSchema as ReaderSchema
+from .schemas.typed.decoder import DECODED_NAMES as DECODED_NAMES
+from .schemas.typed.decoder import DecodedColumns as DecodedColumns
+from .schemas.typed.reader_schema import ReaderSchema as ReaderSchema
+from .schemas.typed.reader_schema import TopicReaders as TopicReaders
 from .segment.check.verify_digest import SegmentDigest as SegmentDigest
 from .segment.check.verify_index import Finding as Finding
 from .segment.dump.dump import Dump as Dump

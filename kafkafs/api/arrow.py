@@ -32,12 +32,11 @@ def decoded_columns(catalog: SchemaCatalog, topic: str, decode: Decode) -> Decod
     False. Raises SchemaError."""
     if decode is False:
         return None
-    from kafkafs.storage import DecodedColumns
+    from kafkafs.storage import DecodedColumns, TopicReaders
 
     schemas = catalog.schemas()
-    if decode is True:
-        return DecodedColumns.of_topic(schemas, topic)
-    return DecodedColumns.of_readers(schemas, topic, _reader(schemas, decode), None)
+    readers = None if decode is True else TopicReaders(_reader(schemas, decode))
+    return DecodedColumns.of_topic(schemas, topic, readers)
 
 
 def _reader(schemas: Schemas, given: Decode) -> ReaderSchema:

@@ -50,13 +50,10 @@ class SchemaCatalog:
     """The schemas of an engine, read when they are first needed, and the registry again when its
     topic has changed. Any thread may use it."""
 
-    def __init__(self, engine: Engine, supplied: SuppliedSchemas | None = None) -> None:
-        """`supplied`: instead of those that the engine's configs name."""
+    def __init__(self, engine: Engine) -> None:
         self._config = reader_config(engine.configs)
         self._reader = RegistryReader(engine, self._config.kafkafs_schemas_topic)
         self._last: tuple[RegistryImage, Schemas] | None = None
-        if supplied is not None:
-            self._supplied = supplied
 
     @cached_property
     def _supplied(self) -> SuppliedSchemas:

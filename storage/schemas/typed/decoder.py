@@ -8,24 +8,24 @@ once. Whatever is wrong with a record or with the schema that it names concerns 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection
 from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from ..errors import DatumError, SchemaError
-from ..format.records.batch import Int64s
-from ..format.records.columns import KEY_SIZE, KEY_START, VALUE_SIZE, VALUE_START, Columns
-from .avro_types import AvroType, parse_avro
-from .catalog import Schemas
-from .columns import AvroColumns
-from .framed_columns import FramedRows, framed_rows
-from .framing import UNFRAMED, Frame, Framing, decompressed
-from .resolution import arrow_type, resolve
-from .schema import Schema, SchemaType
-from .supplied import CONFIG, read_schema
+from ...errors import DatumError, SchemaError
+from ...format.records.batch import Int64s
+from ...format.records.columns import KEY_SIZE, KEY_START, VALUE_SIZE, VALUE_START, Columns
+from ..avro_types import AvroType, parse_avro
+from ..catalog import Schemas
+from ..columns import AvroColumns
+from ..framed_columns import FramedRows, framed_rows
+from ..framing import UNFRAMED, Frame, Framing, decompressed
+from ..resolution import arrow_type, resolve
+from ..schema import Schema, SchemaType
+from ..supplied import CONFIG
+from .reader_schema import ReaderSchema, TopicReaders, subject_of
 
 # Bytes that compressed data may have together when they are decompressed. What is in a log is a few
 # megabytes at a time, and only hostile data grow a hundredfold.
@@ -34,43 +34,10 @@ _TOO_LARGE: Final = f"with those before it, it has more than {_MAX_DECOMPRESSED 
 _UNNAMED: Final = "its bytes name no schema"
 
 
-@dataclass(frozen=True, slots=True)
-class ReaderSchema:
-    """The schema to which data are resolved, and those that it refers to, by name. Can be
-    pickled."""
-
-    schema: Schema
-    referenced: Mapping[str, Schema] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, schemas: Schemas, schema: Schema) -> ReaderSchema:
-        """Raises MissingReference or SchemaError."""
-        return cls(schema, dict(schemas.referenced(schema)))
-
-    @classmethod
-    def of_file(cls, path: str) -> ReaderSchema:
-        """Raises SchemaError, LogDirError or OSError for a file that cannot be used."""
-        return cls(*read_schema(path))
-
-    @classmethod
-    def of_topic(cls, schemas: Schemas, topic: str, *, is_key: bool = False) -> ReaderSchema | None:
-        """Returns what was given for a topic's keys or values, or else the newest version of their
-        subject; None if there is neither. Raises MissingReference or SchemaError."""
-        given = schemas.of_topic(topic, is_key=is_key)
-        schema = given.schema if given is not None else None
-        found = schema or schemas.newest(subject_of(topic, is_key=is_key))
-        return None if found is None else cls.of(schemas, found)
-
-
 #: The columns that decoding adds: values and why one does not fit, for values and for keys.
 DECODED: Final = ("decoded", "decodeError")
 DECODED_KEY: Final = ("decodedKey", "decodeKeyError")
 DECODED_NAMES: Final = (*DECODED, *DECODED_KEY)
-
-
-def subject_of(topic: str, *, is_key: bool) -> str:
-    """Returns the subject of a topic's keys or values (TopicNameStrategy)."""
-    return f"{topic}-{'key' if is_key else 'value'}"
 
 
 class _Decoded(NamedTuple):
@@ -210,22 +177,18 @@ class DecodedColumns:
         self._decoders = [(names, each) for names, each in named if each is not None]
 
     @classmethod
-    def of_topic(cls, schemas: Schemas, topic: str) -> DecodedColumns:
-        """Decodes what a topic has schemas for. Raises SchemaError if it has none, or one that
-        cannot be used."""
-        readers = [ReaderSchema.of_topic(schemas, topic, is_key=is_key) for is_key in (False, True)]
-        return cls.of_readers(schemas, topic, *readers)
-
-    @classmethod
-    def of_readers(
-        cls, schemas: Schemas, topic: str, values: ReaderSchema | None, keys: ReaderSchema | None
+    def of_topic(
+        cls, schemas: Schemas, topic: str, readers: TopicReaders | None = None
     ) -> DecodedColumns:
-        """Decodes with these schemas. Raises SchemaError if there are none."""
+        """`readers`: by default what the topic has schemas for. Raises SchemaError if there are
+        none, or one cannot be used."""
+        if readers is None:
+            readers = TopicReaders.of_topic(schemas, topic)
         value = key = None
-        if values is not None or keys is None:
-            value = TypedDecoder(schemas, topic, reader=values)
-        if keys is not None:
-            key = TypedDecoder(schemas, topic, is_key=True, reader=keys)
+        if readers.values is not None or readers.keys is None:
+            value = TypedDecoder(schemas, topic, reader=readers.values)
+        if readers.keys is not None:
+            key = TypedDecoder(schemas, topic, is_key=True, reader=readers.keys)
         return cls(value, key)
 
     @property
