@@ -74,6 +74,7 @@ from .errors import OffsetNotFound as OffsetNotFound
 from .errors import PartitionNotOpened as PartitionNotOpened
 from .errors import RecordListTooLarge as RecordListTooLarge
 from .errors import Refused as Refused
+from .errors import SchemaError as SchemaError
 from .errors import SegmentGone as SegmentGone
 from .errors import StorageError as StorageError
 from .errors import TopicExists as TopicExists
@@ -383,10 +384,13 @@ from .schemas.registry import RegistryReader as RegistryReader
 from .schemas.registry_state import RegisteredVersion as RegisteredVersion
 from .schemas.schema import Schema as Schema
 from .schemas.schema import qualified as qualified
+from .schemas.supplied import SuppliedSchemas as SuppliedSchemas
 from .schemas.typed.decoder import DECODED_NAMES as DECODED_NAMES
 from .schemas.typed.decoder import DecodedColumns as DecodedColumns
+from .schemas.typed.decoder import arrow_type_of as arrow_type_of
 from .schemas.typed.reader_schema import ReaderSchema as ReaderSchema
 from .schemas.typed.reader_schema import TopicReaders as TopicReaders
+from .schemas.typed.sources import SchemaSourceDirs as SchemaSourceDirs
 from .segment.check.verify_digest import SegmentDigest as SegmentDigest
 from .segment.check.verify_index import Finding as Finding
 from .segment.dump.dump import Dump as Dump

@@ -236,6 +236,11 @@ def _parsed(reader: ReaderSchema) -> tuple[AvroType, pa.DataType]:
         raise SchemaError(schema.name, "its types are nested too deeply") from None
 
 
+def arrow_type_of(reader: ReaderSchema) -> pa.DataType:
+    """Returns the type of what is decoded to a schema. Raises SchemaError if it cannot be used."""
+    return _parsed(reader)[1]
+
+
 def _failed(rows: Int64s, kind: pa.DataType, why: str) -> _Decoded:
     return _Decoded(rows, pa.nulls(len(rows), kind), pa.repeat(pa.scalar(why), len(rows)))
 
