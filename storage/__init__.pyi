@@ -86,6 +86,7 @@ from .errors import Unregistered as Unregistered
 from .errors import fresh as fresh
 from .format.checksum import crc32c_implementation as crc32c_implementation
 from .format.files.checkpoints import MetaProperties as MetaProperties
+from .format.files.names import INTERNAL_TOPICS as INTERNAL_TOPICS
 from .format.files.names import LEADER_EPOCH_FILE as LEADER_EPOCH_FILE
 from .format.files.names import META_PROPERTIES_FILE as META_PROPERTIES_FILE
 from .format.files.names import METADATA_TOPIC as METADATA_TOPIC
@@ -205,7 +206,6 @@ from .metadata.history import ClusterChange as ClusterChange
 from .operations.append import AppendedLines as AppendedLines
 from .operations.append import AppendLines as AppendLines
 from .operations.append import append_lines as append_lines
-from .operations.cluster import INTERNAL_TOPICS as INTERNAL_TOPICS
 from .operations.cluster import ClusterState as ClusterState
 from .operations.cluster import ClusterSubject as ClusterSubject
 from .operations.cluster import DescribeCluster as DescribeCluster

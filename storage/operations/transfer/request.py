@@ -6,11 +6,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from ...format.files.names import METADATA_TOPIC, TopicPartition
+from ...format.files.names import INTERNAL_TOPICS, METADATA_TOPIC, TopicPartition
 from ...log.read.transactions import Isolation
 from ...log_dirs.engine import Engine
 from ...log_dirs.selection import EVERYTHING, Selection
-from ..cluster import INTERNAL_TOPICS
 from ..request import PartitionFailed
 
 Format = Literal["parquet", "arrow", "jsonl", "csv"]

@@ -1,0 +1,335 @@
+"""Decodes the keys and values of records to JSON, with the schemas that they name.
+
+A record is never refused: one that does not fit appears as it is, with the reason. Rows that name
+the same schema are found by column and decoded together; README.md says what the values look like.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+from uuid import UUID
+
+import numpy as np
+
+from ..errors import BytesLeft, DatumError, SchemaError
+from ..format.files.names import INTERNAL_TOPICS, METADATA_TOPIC
+from ..format.records.batch import Int64s
+from ..format.records.columns import KEY_SIZE, KEY_START, VALUE_SIZE, VALUE_START, Columns
+from .avro import BYTES_LEFT, AvroDecoder, compile_avro, reason
+from .catalog import Schemas
+from .conventions import raw_value
+from .framed_columns import FramedRows, framed_rows
+from .framing import APICURIO_SIZE, UNFRAMED, Frame, Framing, datum_of, frame_of_prefix
+from .schema import Schema, SchemaType, SubjectVersion, context_of
+from .supplied import TopicSchema
+
+#: In place of the value of a row that is shown as it is.
+RAW: Final = object()
+#: The value of a row, or RAW, and what is wrong with it, None if nothing is.
+Outcome = tuple[Any, str | None]
+_AS_IT_IS: Final[Outcome] = (RAW, None)
+# Kafka's own topics, whose keys and values name no schemas.
+_WITHOUT_SCHEMAS: Final = frozenset((*INTERNAL_TOPICS, METADATA_TOPIC))
+
+
+class ValueKind(StrEnum):
+    """What a key or value is shown as."""
+
+    AVRO = "avro"
+    PROTOBUF = "protobuf"
+    JSON = "json"
+    TEXT = "text"
+    BINARY = "binary"
+    NULL = "null"
+
+
+_KINDS: Final[dict[str, ValueKind]] = {
+    SchemaType.AVRO: ValueKind.AVRO,
+    SchemaType.PROTOBUF: ValueKind.PROTOBUF,
+    SchemaType.JSON: ValueKind.JSON,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class NamedSchema:
+    """What a key or value names. `schema_id` and `guid`: those that it names, or else those of its
+    schema; None if unknown. `schema`: None if it names none, or one that is not there. `subject`:
+    the version for which it was probably written, of those that are its schema; None if there is
+    none. `message` and `message_index`: of Protobuf, the full name and the indexes, otherwise ""
+    and ()."""
+
+    framing: Framing = Framing.NONE
+    schema_id: int | None = None
+    guid: UUID | None = None
+    schema: Schema | None = None
+    subject: SubjectVersion | None = None
+    message: str = ""
+    message_index: tuple[int, ...] = ()
+
+    @property
+    def kind(self) -> ValueKind | None:
+        """The kind of what fits the schema; None without a schema that can be decoded."""
+        return None if self.schema is None else _KINDS.get(self.schema.type)
+
+
+_NOTHING: Final = NamedSchema()
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """A key or value. `value`: of JSON; if it is shown as it is, text or base64. `error`: why it is
+    not decoded, or what is wrong although it is; None if nothing is."""
+
+    kind: ValueKind
+    value: Any
+    named: NamedSchema = _NOTHING
+    error: str | None = None
+
+
+_NULL: Final = Decoded(ValueKind.NULL, None)
+
+
+@dataclass(frozen=True, slots=True)
+class DecodedRows:
+    """Rows (int64) whose keys or values name the same, and the outcome of each."""
+
+    named: NamedSchema
+    rows: Int64s
+    outcomes: Sequence[Outcome]
+
+
+class Decoders:
+    """Decoders of the schemas of one moment, each compiled when it is first needed. Any thread may
+    use them."""
+
+    def __init__(self, schemas: Schemas) -> None:
+        self.schemas = schemas
+        self._compiling = threading.Lock()
+        self._compiled: dict[Schema, AvroDecoder | str] = {}
+        self._topics: dict[str, TopicDecoder] = {}
+
+    def for_topic(self, topic: str) -> TopicDecoder:
+        """Returns the decoder of a topic's keys and values."""
+        return self._topics.setdefault(topic, TopicDecoder(self, topic))
+
+    def compiled(self, schema: Schema) -> AvroDecoder | str:
+        """Returns the decoder of a schema, or why it cannot be used. May take a second."""
+        found = self._compiled.get(schema)
+        if found is None:
+            with self._compiling:
+                found = self._compiled.get(schema)
+                if found is None:
+                    found = self._compiled[schema] = self._compile(schema)
+        return found
+
+    def _compile(self, schema: Schema) -> AvroDecoder | str:
+        try:
+            if schema.type == SchemaType.AVRO:
+                return compile_avro(schema, self.schemas.referenced(schema))
+        except SchemaError as error:
+            return str(error)
+        return f"{schema.name}: schemas of type {schema.type} are not decoded"
+
+
+class TopicDecoder:
+    """Decodes the keys and values of a topic."""
+
+    def __init__(self, decoders: Decoders, topic: str) -> None:
+        self.topic = topic
+        self._decoders = decoders
+        self._schemas = decoders.schemas
+        self._named: dict[tuple[Frame, Schema, str, bool], NamedSchema] = {}
+
+    def decoded(self, columns: Columns, *, is_key: bool = False) -> list[Decoded]:
+        """Returns the keys or values of all rows."""
+        found = [_NULL] * len(columns)
+        value = columns.key if is_key else columns.value
+        for group in self.groups(columns, is_key=is_key):
+            kind, named = group.named.kind, group.named
+            for row, (datum, error) in zip(group.rows.tolist(), group.outcomes, strict=True):
+                if datum is RAW:
+                    found[row] = Decoded(*_raw(value(row)), named, error)
+                else:
+                    assert kind is not None
+                    found[row] = Decoded(kind, datum, named, error)
+        return found
+
+    def groups(self, columns: Columns, *, is_key: bool) -> Iterator[DecodedRows]:
+        """Yields all rows whose key or value is not null, those that name the same together; a row
+        is in one group only."""
+        given = self._schemas.of_topic(self.topic, is_key=is_key)
+        for group in self._framed(columns, given, is_key=is_key):
+            yield from self._of_frame(columns, group, given, is_key=is_key)
+
+    def _framed(
+        self, columns: Columns, given: TopicSchema | None, *, is_key: bool
+    ) -> list[FramedRows]:
+        framing = None if given is None else given.framing
+        has_none = framing is Framing.NONE or (given is None and self.topic in _WITHOUT_SCHEMAS)
+        if not has_none:
+            found = framed_rows(columns, is_key=is_key)
+            return found if framing is None else _with_framing(columns, found, framing, is_key)
+        rows = np.flatnonzero(columns.spans[:, KEY_SIZE if is_key else VALUE_SIZE] >= 0)
+        return [FramedRows(UNFRAMED, rows)] if len(rows) else []
+
+    def _of_frame(
+        self, columns: Columns, group: FramedRows, given: TopicSchema | None, *, is_key: bool
+    ) -> Iterator[DecodedRows]:
+        frame, rows = group.frame, group.rows
+        known = None if frame.fault else self._schema(frame, is_key=is_key)
+        for_topic = None if given is None else given.schema
+        if known is not None:
+            yield from self._decoded_with(columns, frame, known, rows, is_key=is_key)
+        elif frame.fault:
+            yield _all(_unknown(frame), rows, (RAW, frame.fault))
+        elif for_topic is None and _names_nothing(frame):
+            yield _all(_NOTHING, rows, _AS_IT_IS)
+        elif for_topic is None:
+            why = self._schemas.missing(frame.schema_id, frame.guid)
+            yield _all(_unknown(frame), rows, (RAW, why))
+        elif frame == UNFRAMED or (given is not None and given.framing is not None):
+            yield from self._decoded_with(columns, frame, for_topic, rows, is_key=is_key)
+        else:
+            yield from self._framed_or_not(columns, frame, for_topic, rows, is_key=is_key)
+
+    def _schema(self, frame: Frame, *, is_key: bool) -> Schema | None:
+        """Returns the schema that a frame names, None if it is not there."""
+        if frame.schema_id is not None:
+            return self._schemas.by_id(frame.schema_id, _subject(self.topic, is_key=is_key))
+        return None if frame.guid is None else self._schemas.by_guid(frame.guid)
+
+    def _framed_or_not(
+        self, columns: Columns, frame: Frame, schema: Schema, rows: Int64s, *, is_key: bool
+    ) -> Iterator[DecodedRows]:
+        """Decodes rows that begin like a frame of an unknown schema, with the schema given for the
+        topic: either the schema is meant by the frame, or a datum without one begins so."""
+        for row in rows:
+            one = np.array([row], dtype=np.int64)
+            [framed] = self._decoded_with(columns, frame, schema, one, is_key=is_key)
+            if framed.outcomes[0][1] is not None:
+                [plain] = self._decoded_with(columns, UNFRAMED, schema, one, is_key=is_key)
+                if plain.outcomes[0][1] is None:
+                    framed = plain
+            yield framed
+
+    def _decoded_with(
+        self, columns: Columns, frame: Frame, schema: Schema, rows: Int64s, *, is_key: bool
+    ) -> Iterator[DecodedRows]:
+        decoder = self._decoders.compiled(schema)
+        if isinstance(decoder, str):
+            yield _all(self._name(frame, schema, is_key=is_key), rows, (RAW, decoder))
+        else:
+            named = self._name(frame, schema, decoder.name, is_key=is_key)
+            yield DecodedRows(named, rows, _avro(decoder, columns, frame, rows, is_key=is_key))
+
+    def _name(self, frame: Frame, schema: Schema, record: str = "", *, is_key: bool) -> NamedSchema:
+        key = (frame, schema, record, is_key)
+        if key not in self._named:
+            subjects = self._schemas.subjects_of(schema)
+            self._named[key] = NamedSchema(
+                frame.framing,
+                schema.id if frame.schema_id is None else frame.schema_id,
+                schema.guid if frame.guid is None else frame.guid,
+                schema,
+                choose_subject(subjects, self.topic, record, is_key=is_key),
+            )
+        return self._named[key]
+
+
+def choose_subject(
+    versions: Sequence[SubjectVersion], topic: str, record: str, *, is_key: bool
+) -> SubjectVersion | None:
+    """Returns, of the versions that are a schema, the one for which a record was probably written:
+    by TopicNameStrategy, RecordNameStrategy, TopicRecordNameStrategy, or of a subject that begins
+    like the topic, or else the first. `record`: the full name of the record type, "" for none."""
+    names = [_subject(topic, is_key=is_key), *([record, f"{topic}-{record}"] if record else ())]
+
+    def rank(each: SubjectVersion) -> tuple[int, bool, str, int]:
+        name = context_of(each.subject)[1]
+        place = names.index(name) if name in names else len(names)
+        is_other = place == len(names) and not name.startswith(f"{topic}-")
+        return place + is_other, each.is_deleted, each.subject, -each.version
+
+    return min(versions, key=rank, default=None)
+
+
+def _subject(topic: str, *, is_key: bool) -> str:
+    return f"{topic}-{'key' if is_key else 'value'}"
+
+
+def _raw(data: bytes | None) -> tuple[ValueKind, str]:
+    assert data is not None
+    kind, text = raw_value(data)
+    return ValueKind(kind), text
+
+
+def _unknown(frame: Frame) -> NamedSchema:
+    return NamedSchema(frame.framing, frame.schema_id, frame.guid)
+
+
+def _all(named: NamedSchema, rows: Int64s, outcome: Outcome) -> DecodedRows:
+    return DecodedRows(named, rows, [outcome] * len(rows))
+
+
+def _names_nothing(frame: Frame) -> bool:
+    """Returns whether a value is taken for one without a frame: registries count ids from 1, so
+    that a zero one is a number, such as a long in 8 bytes."""
+    return frame == UNFRAMED or (frame.framing is Framing.PREFIX and frame.schema_id == 0)
+
+
+def _with_framing(
+    columns: Columns, found: list[FramedRows], framing: Framing, is_key: bool
+) -> list[FramedRows]:
+    """Returns the rows with the framing that was given for the topic. Others have a fault."""
+    groups = []
+    for group in found:
+        if group.frame.framing is framing:
+            groups.append(group)
+        else:
+            groups += _reframed(columns, group, framing, is_key=is_key)
+    return groups
+
+
+def _reframed(
+    columns: Columns, group: FramedRows, framing: Framing, *, is_key: bool
+) -> Iterator[FramedRows]:
+    """Yields rows that seem to have another framing than the given one."""
+    value = columns.key if is_key else columns.value
+    for row in group.rows:
+        data = value(int(row)) or b""
+        found = frame_of_prefix(data)
+        if framing is Framing.APICURIO and len(data) >= APICURIO_SIZE and data[0] == 0:
+            number = int.from_bytes(data[1:APICURIO_SIZE], "big")
+            found = Frame(framing, number, start=APICURIO_SIZE)
+        elif found.framing is not framing:
+            found = Frame(framing, fault=f"it has no frame of the kind {framing}")
+        yield FramedRows(found, np.array([row], dtype=np.int64))
+
+
+def _avro(
+    decoder: AvroDecoder, columns: Columns, frame: Frame, rows: Int64s, *, is_key: bool
+) -> list[Outcome]:
+    if frame.is_compressed:
+        value = columns.key if is_key else columns.value
+        return [_outcome(decoder.to_json, frame, value(row)) for row in rows.tolist()]
+    start, size = (KEY_START, KEY_SIZE) if is_key else (VALUE_START, VALUE_SIZE)
+    starts = columns.spans[rows, start].astype(np.int64)
+    ends = starts + columns.spans[rows, size]
+    pairs = decoder.to_json_each(columns.data, (starts + frame.start).tolist(), ends.tolist())
+    return [
+        (value, None) if not code else (value if code == BYTES_LEFT else RAW, reason(code))
+        for code, value in pairs
+    ]
+
+
+def _outcome(decode: Callable[[bytes], Any], frame: Frame, value: bytes | None) -> Outcome:
+    try:
+        return decode(datum_of(frame, value or b"", SchemaType.AVRO)[0]), None
+    except BytesLeft as error:
+        return error.value, error.why
+    except DatumError as error:
+        return RAW, error.why
