@@ -379,9 +379,9 @@ from .operations.why import explained as explained
 from .operations.why import why as why
 from .schemas.catalog import SchemaCatalog as SchemaCatalog
 from .schemas.catalog import Schemas as Schemas
-from .schemas.registry import RegistryImage as RegistryImage
-from .schemas.registry import RegistryReader as RegistryReader
-from .schemas.registry_state import RegisteredVersion as RegisteredVersion
+from .schemas.registry.image import RegistryImage as RegistryImage
+from .schemas.registry.image import RegistryReader as RegistryReader
+from .schemas.registry.state import RegisteredVersion as RegisteredVersion
 from .schemas.schema import Schema as Schema
 from .schemas.schema import qualified as qualified
 from .schemas.supplied import SuppliedSchemas as SuppliedSchemas

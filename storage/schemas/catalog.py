@@ -10,7 +10,7 @@ from uuid import UUID
 
 from ..config.kafka import reader_config
 from ..log_dirs.engine import Engine
-from .registry import RegistryImage, RegistryReader
+from .registry.image import RegistryImage, RegistryReader
 from .schema import Schema, SubjectVersion
 from .supplied import SuppliedSchemas, TopicSchema, parse_supplied
 

@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from ...errors import DatumError, SchemaError
 from ...format.records.batch import Int64s
@@ -20,12 +21,12 @@ from ...format.records.columns import KEY_SIZE, KEY_START, VALUE_SIZE, VALUE_STA
 from ..avro_types import AvroType, parse_avro
 from ..catalog import Schemas
 from ..columns import AvroColumns
-from ..framed_columns import FramedRows, framed_rows
-from ..framing import UNFRAMED, Frame, Framing, decompressed
+from ..framing import UNFRAMED, Frame, decompressed
+from ..named_rows import NamedRows, named_rows, subject_of
 from ..resolution import arrow_type, resolve
 from ..schema import Schema, SchemaType
 from ..supplied import CONFIG
-from .reader_schema import ReaderSchema, TopicReaders, subject_of
+from .reader_schema import ReaderSchema, TopicReaders
 
 # Bytes that compressed data may have together when they are decompressed. What is in a log is a few
 # megabytes at a time, and only hostile data grow a hundredfold.
@@ -62,22 +63,17 @@ class TypedDecoder:
         """`reader`: by default the schema of the topic. Raises SchemaError if there is none, or if
         it cannot be used."""
         self._schemas = schemas
-        self._subject = subject_of(topic, is_key=is_key)
+        self._topic = topic
         self._is_key = is_key
-        given = schemas.of_topic(topic, is_key=is_key)
-        self._framing = given.framing if given is not None else None
         found = reader or ReaderSchema.of_topic(schemas, topic, is_key=is_key)
         if found is None:
+            subject = subject_of(topic, is_key=is_key)
             part, option = ("keys", f"{topic}:key") if is_key else ("values", topic)
-            why = f"the schema of its {part} is unknown: there is no subject {self._subject}"
+            why = f"the schema of its {part} is unknown: there is no subject {subject}"
             how = f"name a file with it in the config {CONFIG}: {option}=FILE"
             raise SchemaError(f"topic {topic}", f"{why}; {how}")
-        # What data are that name no schema, or one that nobody has: what was given, as users do
-        # without a registry.
-        plain = given.schema if given is not None and given.schema is not None else None
-        if plain is None and found.schema.id is None:
-            plain = found.schema
-        self._plain = plain
+        # A schema that no registry knows was given for data that name none.
+        self._for_topic = found.schema if found.schema.id is None else None
         self._reader = found
         self._type, self.type = _parsed(found)
         self._writers: dict[Schema, AvroColumns | str] = {}
@@ -86,53 +82,44 @@ class TypedDecoder:
         """Returns the decoded keys or values, and a string column with why one does not fit, null
         if it does. One that does not fit is null, except that bytes may be left over. A null has
         neither value nor reason. They share no memory with `columns`."""
-        column = _Spans(columns, is_key=self._is_key)
-        groups = framed_rows(columns, is_key=self._is_key)
-        decoded = [self._decode(column, group) for group in groups]
+        spans = _Spans(columns, is_key=self._is_key)
+        groups = named_rows(
+            self._schemas, self._topic, columns, is_key=self._is_key, for_topic=self._for_topic
+        )
+        decoded = [self._decode(spans, group) for group in groups]
         return _in_order(decoded, len(columns), self.type)
 
-    def _decode(self, column: _Spans, group: FramedRows) -> _Decoded:
-        rows, frame = group.rows, group.frame
-        writer = self._writer(frame)
+    def _decode(self, spans: _Spans, group: NamedRows) -> _Decoded:
+        if group.schema is None:
+            return _failed(group.rows, self.type, group.why or _UNNAMED)
+        if group.schema not in self._writers:
+            self._writers[group.schema] = self._compiled(group.schema)
+        writer = self._writers[group.schema]
         if isinstance(writer, str):
-            return _failed(rows, self.type, writer)
-        if self._framing is Framing.NONE:
-            frame = UNFRAMED
+            return _failed(group.rows, self.type, writer)
+        framed = self._built(spans, group.rows, group.frame, writer)
+        if not group.is_unsure or framed.reasons.null_count == len(group.rows):
+            return framed
+        plain = self._built(spans, group.rows, UNFRAMED, writer)
+        is_plain = _is_valid(framed.reasons) & ~_is_valid(plain.reasons)
+        places = np.arange(len(is_plain)) + is_plain * len(is_plain)
+        both = zip(framed[1:], plain[1:], strict=True)
+        chosen = (pa.concat_arrays(each).take(pa.array(places)) for each in both)
+        return _Decoded(group.rows, *chosen)
+
+    def _built(self, spans: _Spans, rows: Int64s, frame: Frame, writer: AvroColumns) -> _Decoded:
         if frame.is_compressed:
-            return self._decompressed(column, rows, frame.start, writer)
-        values, reasons = writer.build(column.data, column.after(rows, frame.start))
-        return _Decoded(rows, values, reasons)
-
-    def _writer(self, frame: Frame) -> AvroColumns | str:
-        """Returns what decodes data with this frame, or why there is nothing."""
-        if self._framing is Framing.NONE:
-            frame = UNFRAMED
-        elif self._framing not in (None, frame.framing):
-            return f"it does not begin as the framing {self._framing} does"
-        if frame.fault:
-            return frame.fault
-        found = self._named(frame) or self._plain
-        if found is None:
-            if frame.framing is Framing.NONE:
-                return _UNNAMED
-            return self._schemas.missing(frame.schema_id, frame.guid)
-        if found not in self._writers:
-            self._writers[found] = self._compiled(found)
-        return self._writers[found]
-
-    def _named(self, frame: Frame) -> Schema | None:
-        if frame.guid is not None:
-            return self._schemas.by_guid(frame.guid)
-        if frame.schema_id is not None:
-            return self._schemas.by_id(frame.schema_id, self._subject)
-        return None
+            return self._decompressed(spans, rows, frame.start, writer)
+        return _Decoded(rows, *writer.build(spans.data, spans.after(rows, frame.start)))
 
     def _compiled(self, writer: Schema) -> AvroColumns | str:
         reader = self._reader.schema
         if writer.type != reader.type:
             return f"{writer.name} is of type {writer.type}, but {reader.name} of {reader.type}"
         try:
-            referenced = self._schemas.referenced(writer)
+            referenced = (
+                self._reader.referenced if writer is reader else self._schemas.referenced(writer)
+            )
             return resolve(parse_avro(writer, referenced), self._type)
         except SchemaError as error:
             return str(error)
@@ -239,6 +226,11 @@ def _parsed(reader: ReaderSchema) -> tuple[AvroType, pa.DataType]:
 def arrow_type_of(reader: ReaderSchema) -> pa.DataType:
     """Returns the type of what is decoded to a schema. Raises SchemaError if it cannot be used."""
     return _parsed(reader)[1]
+
+
+def _is_valid(array: pa.Array) -> NDArray[np.bool_]:
+    found: NDArray[np.bool_] = array.is_valid().to_numpy(zero_copy_only=False)
+    return found
 
 
 def _failed(rows: Int64s, kind: pa.DataType, why: str) -> _Decoded:

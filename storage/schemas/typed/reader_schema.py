@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from ..catalog import Schemas
+from ..named_rows import subject_of
 from ..schema import Schema, SchemaReference
 from ..supplied import read_schema
 
@@ -82,11 +83,6 @@ class TopicReaders:
 
 
 _PARTS: Final = ("value", "key")
-
-
-def subject_of(topic: str, *, is_key: bool) -> str:
-    """Returns the subject of a topic's keys or values (TopicNameStrategy)."""
-    return f"{topic}-{'key' if is_key else 'value'}"
 
 
 def _json_of(schema: Schema) -> dict[str, Any]:
