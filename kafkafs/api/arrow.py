@@ -21,8 +21,9 @@ if TYPE_CHECKING:
         Schemas,
     )
 
-    #: Whether to decode, or with which schema: the path of a file, or one of `schemas()`.
-    Decode = bool | str | os.PathLike[str] | Schema | RegisteredVersion
+    #: Whether to decode, or with which schema: the path of a file, or one of `schemas()`. Scans
+    #: that belong together share their DecodedColumns.
+    Decode = bool | str | os.PathLike[str] | Schema | RegisteredVersion | DecodedColumns
 
 READ_COMMITTED: Final = "read_committed"  # the default of every `isolation`
 
@@ -34,6 +35,8 @@ def decoded_columns(catalog: SchemaCatalog, topic: str, decode: Decode) -> Decod
         return None
     from kafkafs.storage import DecodedColumns, TopicReaders
 
+    if isinstance(decode, DecodedColumns):
+        return decode
     schemas = catalog.schemas()
     readers = None if decode is True else TopicReaders(_reader(schemas, decode))
     return DecodedColumns.of_topic(schemas, topic, readers)

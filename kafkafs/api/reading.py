@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         Columns,
         CorruptError,
         Damage,
+        DecodedColumns,
         Engine,
         Isolation,
         KeyVersion,
@@ -123,6 +124,16 @@ class LogDirectories(_ForReading):
                 yield from form.batches(parts, topic, each.partition)
 
         return pa.RecordBatchReader.from_batches(form.schema, batches())
+
+    def decoded_columns(self, topic: str) -> DecodedColumns | None:
+        """Returns the columns that `scan` adds with `decode=True`, for several scans to share; None
+        if the topic has no schema, or one that cannot be used."""
+        from kafkafs.storage import SchemaError
+
+        try:
+            return decoded_columns(self._catalog, topic, decode=True)
+        except SchemaError:
+            return None
 
     @cached_property
     def _catalog(self) -> SchemaCatalog:

@@ -24,8 +24,8 @@ from .conventions import avro_converter
 
 #: The columns that a type may have, all levels counted.
 MAX_COLUMNS: Final = 10_000
-# The rows of the kernel's tables: exponentially many if unions in each other have many branches that
-# are resolved to the same type.
+# The rows of the kernel's tables: exponentially many if unions in each other have many branches
+# that are resolved to the same type.
 _MAX_ROWS: Final = 100_000
 #: The bytes that the defaults of fields that a datum lacks may have together.
 MAX_DEFAULT_BYTES: Final = 16 << 10

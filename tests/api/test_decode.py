@@ -118,17 +118,38 @@ def test_keys_have_columns_of_their_own(schemas: kafkafs.LogDirectories) -> None
 
 
 def test_a_topic_without_a_schema_says_what_to_do(schemas: kafkafs.LogDirectories) -> None:
-    with pytest.raises(kafkafs.StorageError, match=r"^topic s-hard: .*: s-hard=FILE$"):
+    with pytest.raises(kafkafs.SchemaError, match=r"^topic s-hard: .*: s-hard=FILE$"):
         schemas["s-hard", 0].scan(decode=True)
 
 
-def test_the_newest_version_is_that_of_the_time(schemas: kafkafs.LogDirectories) -> None:
-    with kafkafs.open(schemas._engine.log_dirs.dirs[0].path, at=0) as then:
-        with pytest.raises(kafkafs.StorageError):
-            then.scan("s-avro", decode=True)
+def test_the_newest_version_is_that_of_the_time(corpus: Corpus) -> None:
+    path = corpus("schemas43")
+    with kafkafs.open(path, at=0) as then, pytest.raises(kafkafs.SchemaError):
+        then.scan("s-avro", decode=True)
 
 
 def test_what_compaction_would_retain(refunds: Path) -> None:
     with kafkafs.open(refunds) as d:
         table = d["refunds", 0].compacted().scan(decode=True).read_all()
     assert table.select(["decoded", "decodeError"]).to_pylist() == DECODED[:3]
+
+
+def test_duckdb_has_the_columns_where_there_is_a_schema(refunds: Path) -> None:
+    connection = duckdb.connect()
+    with kafkafs.duckdb.register(connection, refunds):
+        query = "SELECT sum(decoded.cents), count(decodeError) FROM refunds WHERE partition = 0"
+        assert connection.execute(query).fetchall() == [(3, 1)]
+        query = "SELECT \"offset\" FROM refunds WHERE decoded.why = 'c'"
+        assert connection.execute(query).fetchall() == [(0,)]
+        columns = [row[0] for row in connection.execute("DESCRIBE plain").fetchall()]
+    assert "decoded" not in columns
+
+
+def test_duckdb_reads_each_column_of_the_corpus(corpus: Corpus) -> None:
+    connection = duckdb.connect()
+    with kafkafs.duckdb.register(connection, corpus("schemas43")) as d:
+        found = connection.sql('SELECT * FROM "s-avro"').to_arrow_table()
+        assert found["decodeError"].null_count == found.num_rows == 125
+        for topic in d.topics:
+            [(count,)] = connection.execute(f'SELECT count(*) FROM "{topic}"').fetchall()
+            assert count == d.scan(topic).read_all().num_rows
