@@ -376,9 +376,9 @@ from .operations.why import Standing as Standing
 from .operations.why import Why as Why
 from .operations.why import explained as explained
 from .operations.why import why as why
-from .schemas.registry import RegistryImage as RegistryImage
-from .schemas.registry import RegistryReader as RegistryReader
-from .schemas.registry_state import RegisteredVersion as RegisteredVersion
+from .schemas.registry.image import RegistryImage as RegistryImage
+from .schemas.registry.image import RegistryReader as RegistryReader
+from .schemas.registry.state import RegisteredVersion as RegisteredVersion
 from .schemas.schema import qualified as qualified
 from .segment.check.verify_digest import SegmentDigest as SegmentDigest
 from .segment.check.verify_index import Finding as Finding

@@ -1,8 +1,8 @@
 """Renders records as lines of JSON with decoded keys and values.
 
-A line is that of `json_lines`, in which `key` and `value` are what their schemas make of them. After
-`headers` follow, where they apply, `keySchemaId` and `valueSchemaId` (a GUID as text if there is no
-id) and `error`, which says why a key or value is shown as it is, or what is wrong with it.
+A line is that of `json_lines`, in which `key` and `value` are what their schemas make of them.
+After `headers` follow, where they apply, `keySchemaId` and `valueSchemaId` (a GUID as text if there
+is no id) and `error`, which says why a key or value is shown as it is, or what is wrong with it.
 """
 
 from __future__ import annotations
@@ -81,8 +81,9 @@ class _Texts:
 
     def _named(self, named: NamedSchema) -> bytes:
         number = named.schema_id
-        shown: Any = str(named.guid) if number is None and named.guid is not None else number
-        return b"" if shown is None else b',"%bSchemaId":%b' % (self._label, _encoded(shown))
+        shown = str(named.guid) if number is None and named.guid is not None else number
+        text = json.dumps(shown).encode()
+        return b"" if shown is None else b',"%bSchemaId":%b' % (self._label, text)
 
 
 def _encoded(value: Any) -> bytes | None:
@@ -100,7 +101,7 @@ def _encoded(value: Any) -> bytes | None:
 def _error(value: str | None, key: str | None) -> bytes:
     named = (("value", value), ("key", key))
     parts = "; ".join(f"{name}: {why}" for name, why in named if why is not None)
-    return b',"error":%b' % (_encoded(parts) or b"null") if parts else b""
+    return b',"error":%b' % json.dumps(parts, ensure_ascii=False).encode() if parts else b""
 
 
 def _without(columns: Columns, keys: _Texts, values: _Texts) -> Columns:

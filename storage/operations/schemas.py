@@ -18,8 +18,8 @@ from ..log_dirs.engine import Engine
 from ..log_dirs.selection import EVERYTHING, Selection
 from ..schemas.framed_columns import framed_rows
 from ..schemas.framing import Frame
-from ..schemas.registry import RegistryImage, read_registry
-from ..schemas.registry_state import RegisteredVersion
+from ..schemas.registry.image import RegistryImage, read_registry
+from ..schemas.registry.state import RegisteredVersion
 from ..schemas.schema import Schema, SchemaDeletion
 from .request import SILENT, PartitionFailed, ProgressListener
 

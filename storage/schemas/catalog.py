@@ -10,7 +10,7 @@ from uuid import UUID
 
 from ..config.kafka import reader_config
 from ..log_dirs.engine import Engine
-from .registry import RegistryImage, RegistryReader
+from .registry.image import RegistryImage, RegistryReader
 from .schema import Schema, SubjectVersion
 from .supplied import SuppliedSchemas, TopicSchema, parse_supplied
 
@@ -54,6 +54,16 @@ class SchemaCatalog:
         self._config = reader_config(engine.configs)
         self._reader = RegistryReader(engine, self._config.kafkafs_schemas_topic)
         self._last: tuple[RegistryImage, Schemas] | None = None
+
+    @property
+    def reader(self) -> RegistryReader:
+        """The registry in the directories."""
+        return self._reader
+
+    @property
+    def has_supplied(self) -> bool:
+        """Whether schemas are given as files. Costs nothing."""
+        return bool(self._config.kafkafs_schemas)
 
     @cached_property
     def _supplied(self) -> SuppliedSchemas:

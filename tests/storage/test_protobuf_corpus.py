@@ -15,7 +15,7 @@ from kafkafs.storage.log_dirs.engine import Engine
 from kafkafs.storage.schemas.framing import MessageRef, datum_of, frame
 from kafkafs.storage.schemas.json_schema import JsonDecoder, compile_json_schema
 from kafkafs.storage.schemas.protobuf import ProtobufDecoder, compile_protobuf
-from kafkafs.storage.schemas.registry import RegistryImage, read_registry
+from kafkafs.storage.schemas.registry.image import RegistryImage, read_registry
 from kafkafs.storage.schemas.schema import Schema
 from tests import answers
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 from uuid import UUID
 
-from ..errors import (
+from ...errors import (
     CorruptError,
     MissingReference,
     SchemaError,
@@ -22,14 +22,12 @@ from ..errors import (
     UnknownSchema,
     UnknownTopic,
 )
-from ..format.records.columns import Columns, Damage
-from ..io.retry import retry_if_gone
-from ..log.read.on_disk import PartitionOnDisk
-from ..log.read.view import View
-from ..log_dirs.engine import Engine
-from .registry_records import RegistryRecord, SchemaRecord, parse_record
-from .registry_state import RegisteredVersion, RegistryState, VersionKey, with_deletion
-from .schema import (
+from ...format.records.columns import Columns, Damage
+from ...io.retry import retry_if_gone
+from ...log.read.on_disk import PartitionOnDisk
+from ...log.read.view import View
+from ...log_dirs.engine import Engine
+from ..schema import (
     DEFAULT_CONTEXT,
     LATEST,
     Schema,
@@ -39,6 +37,8 @@ from .schema import (
     qualified,
     qualified_like,
 )
+from .records import RegistryRecord, SchemaRecord, parse_record
+from .state import RegisteredVersion, RegistryState, VersionKey, with_deletion
 
 # The registry reads this partition only (KafkaStoreReaderThread).
 _PARTITION: Final = 0
