@@ -55,6 +55,16 @@ class SchemaCatalog:
         self._reader = RegistryReader(engine, self._config.kafkafs_schemas_topic)
         self._last: tuple[RegistryImage, Schemas] | None = None
 
+    @property
+    def reader(self) -> RegistryReader:
+        """The registry in the directories."""
+        return self._reader
+
+    @property
+    def has_supplied(self) -> bool:
+        """Whether schemas are given as files. Costs nothing."""
+        return bool(self._config.kafkafs_schemas)
+
     @cached_property
     def _supplied(self) -> SuppliedSchemas:
         return parse_supplied(self._config.kafkafs_schemas or "")

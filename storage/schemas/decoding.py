@@ -7,25 +7,30 @@ the same schema are found by column and decoded together; README.md says what th
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import count
 from typing import Any, Final
 from uuid import UUID
 
 import numpy as np
 
-from ..errors import BytesLeft, DatumError, SchemaError
+from ..errors import BytesLeft, ConfigError, DatumError, SchemaError
 from ..format.files.names import INTERNAL_TOPICS, METADATA_TOPIC
 from ..format.records.batch import Int64s
 from ..format.records.columns import KEY_SIZE, KEY_START, VALUE_SIZE, VALUE_START, Columns
+from ..log_dirs.engine import Engine
 from .avro import BYTES_LEFT, AvroDecoder, compile_avro, reason
-from .catalog import Schemas
+from .catalog import SchemaCatalog, Schemas
 from .conventions import raw_value
 from .framed_columns import FramedRows, framed_rows
 from .framing import APICURIO_SIZE, UNFRAMED, Frame, Framing, datum_of, frame_of_prefix
+from .json_schema import JsonDecoder, compile_json_schema
+from .protobuf.decoder import ProtobufDecoder, compile_protobuf
 from .schema import Schema, SchemaType, SubjectVersion, context_of
-from .supplied import TopicSchema
+from .supplied import CONFIG, TopicSchema
 
 #: In place of the value of a row that is shown as it is.
 RAW: Final = object()
@@ -77,6 +82,16 @@ class NamedSchema:
 
 
 _NOTHING: Final = NamedSchema()
+_NUMBERS: Final = count()
+# The most combinations of frames and messages of a topic that are remembered.
+_MAX_NAMED: Final = 10_000
+
+DatumDecoder = AvroDecoder | ProtobufDecoder | JsonDecoder
+_COMPILERS: Final[dict[str, Callable[[Schema, Mapping[str, Schema]], DatumDecoder]]] = {
+    SchemaType.AVRO: compile_avro,
+    SchemaType.PROTOBUF: compile_protobuf,
+    SchemaType.JSON: compile_json_schema,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,20 +118,25 @@ class DecodedRows:
 
 
 class Decoders:
-    """Decoders of the schemas of one moment, each compiled when it is first needed. Any thread may
-    use them."""
+    """Decoders of the schemas of one moment, each compiled when it is first needed. `number`: that
+    of this moment, unique in the process. Any thread may use them."""
 
-    def __init__(self, schemas: Schemas) -> None:
+    def __init__(self, schemas: Schemas, before: Decoders | None = None) -> None:
+        """`before`: decoders whose schemas were given as the same files."""
         self.schemas = schemas
+        self.number = next(_NUMBERS)
         self._compiling = threading.Lock()
-        self._compiled: dict[Schema, AvroDecoder | str] = {}
+        self._compiled: dict[Schema, DatumDecoder | str] = {}
         self._topics: dict[str, TopicDecoder] = {}
+        if before is not None:
+            known = dict(before._compiled)
+            self._compiled |= {each: known[each] for each in known if each.id is None}
 
     def for_topic(self, topic: str) -> TopicDecoder:
         """Returns the decoder of a topic's keys and values."""
         return self._topics.setdefault(topic, TopicDecoder(self, topic))
 
-    def compiled(self, schema: Schema) -> AvroDecoder | str:
+    def compiled(self, schema: Schema) -> DatumDecoder | str:
         """Returns the decoder of a schema, or why it cannot be used. May take a second."""
         found = self._compiled.get(schema)
         if found is None:
@@ -126,13 +146,54 @@ class Decoders:
                     found = self._compiled[schema] = self._compile(schema)
         return found
 
-    def _compile(self, schema: Schema) -> AvroDecoder | str:
+    def _compile(self, schema: Schema) -> DatumDecoder | str:
         try:
-            if schema.type == SchemaType.AVRO:
-                return compile_avro(schema, self.schemas.referenced(schema))
+            make = _COMPILERS.get(schema.type)
+            if make is not None:
+                return make(schema, self.schemas.referenced(schema))
         except SchemaError as error:
             return str(error)
         return f"{schema.name}: schemas of type {schema.type} are not decoded"
+
+    def check_supplied(self) -> None:
+        """Raises ConfigError if a schema that was given as a file cannot be used."""
+        for schema in self.schemas.supplied.all():
+            found = self.compiled(schema)
+            if isinstance(found, str):
+                raise ConfigError(CONFIG, found)
+
+
+class DecoderCatalog:
+    """The decoders of an engine's schemas, which change with the topic of the registry. Any thread
+    may use it."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.schemas = SchemaCatalog(engine)
+        self._lock = threading.Lock()  # guards the next
+        self._last: Decoders | None = None
+
+    @property
+    def last(self) -> Decoders | None:
+        """The decoders returned last; None before. Costs nothing."""
+        return self._last
+
+    def decoders(self) -> Decoders:
+        """Returns the decoders as of now; the same object if no schema changed. Raises what
+        `SchemaCatalog.schemas` does."""
+        schemas = self.schemas.schemas()
+        with self._lock:
+            if self._last is None or self._last.schemas is not schemas:
+                self._last = Decoders(schemas, self._last)
+            return self._last
+
+    def check(self) -> None:
+        """Raises ConfigError if a schema that was given as a file cannot be used. If none is given,
+        this costs nothing."""
+        if self.schemas.has_supplied:
+            try:
+                self.decoders().check_supplied()
+            except SchemaError as error:
+                raise ConfigError(CONFIG, str(error)) from None
 
 
 class TopicDecoder:
@@ -142,7 +203,8 @@ class TopicDecoder:
         self.topic = topic
         self._decoders = decoders
         self._schemas = decoders.schemas
-        self._named: dict[tuple[Frame, Schema, str, bool], NamedSchema] = {}
+        # By frame, schema, name of the record type, message indexes, and whether it is a key.
+        self._named: dict[Hashable, NamedSchema] = {}
 
     def decoded(self, columns: Columns, *, is_key: bool = False) -> list[Decoded]:
         """Returns the keys or values of all rows."""
@@ -222,22 +284,48 @@ class TopicDecoder:
         decoder = self._decoders.compiled(schema)
         if isinstance(decoder, str):
             yield _all(self._name(frame, schema, is_key=is_key), rows, (RAW, decoder))
-        else:
+            return
+        if isinstance(decoder, AvroDecoder):
             named = self._name(frame, schema, decoder.name, is_key=is_key)
             yield DecodedRows(named, rows, _avro(decoder, columns, frame, rows, is_key=is_key))
+        elif isinstance(decoder, ProtobufDecoder):
+            for (message, index), found in _protobuf(
+                decoder, columns, frame, rows, is_key=is_key
+            ).items():
+                named = self._name(frame, schema, message, index, is_key=is_key)
+                places = np.array(list(found), dtype=np.int64)
+                yield DecodedRows(named, places, list(found.values()))
+        else:
+            value = columns.key if is_key else columns.value
+            named = self._name(frame, schema, _title(decoder), is_key=is_key)
+            outcomes = [_outcome(decoder.to_json, frame, value(row)) for row in rows.tolist()]
+            yield DecodedRows(named, rows, outcomes)
 
-    def _name(self, frame: Frame, schema: Schema, record: str = "", *, is_key: bool) -> NamedSchema:
-        key = (frame, schema, record, is_key)
-        if key not in self._named:
+    def _name(
+        self,
+        frame: Frame,
+        schema: Schema,
+        record: str = "",
+        index: tuple[int, ...] = (),
+        *,
+        is_key: bool,
+    ) -> NamedSchema:
+        key = (frame, schema, record, index, is_key)
+        found = self._named.get(key)
+        if found is None:
+            if len(self._named) >= _MAX_NAMED:
+                self._named.clear()
             subjects = self._schemas.subjects_of(schema)
-            self._named[key] = NamedSchema(
+            found = self._named[key] = NamedSchema(
                 frame.framing,
                 schema.id if frame.schema_id is None else frame.schema_id,
                 schema.guid if frame.guid is None else frame.guid,
                 schema,
                 choose_subject(subjects, self.topic, record, is_key=is_key),
+                record if schema.type == SchemaType.PROTOBUF else "",
+                index,
             )
-        return self._named[key]
+        return found
 
 
 def choose_subject(
@@ -324,6 +412,38 @@ def _avro(
         (value, None) if not code else (value if code == BYTES_LEFT else RAW, reason(code))
         for code, value in pairs
     ]
+
+
+def _protobuf(
+    decoder: ProtobufDecoder, columns: Columns, frame: Frame, rows: Int64s, *, is_key: bool
+) -> Mapping[tuple[str, tuple[int, ...]], Mapping[int, Outcome]]:
+    """Returns the outcome of each row, by the full name and the indexes of the message."""
+    found: defaultdict[tuple[str, tuple[int, ...]], dict[int, Outcome]] = defaultdict(dict)
+    value = columns.key if is_key else columns.value
+    for row in rows.tolist():
+        name = ""
+        index: tuple[int, ...] = ()
+        try:
+            payload, ref = datum_of(frame, value(row) or b"", SchemaType.PROTOBUF)
+            index = ref if isinstance(ref, tuple) else ()
+            names = decoder.message_names(ref)
+            name = names[0]
+            message = decoder.parse(payload, names)
+            name = message.DESCRIPTOR.full_name
+            outcome: Outcome = decoder.message_to_json(message), None
+        except DatumError as error:
+            outcome = RAW, error.why
+        except RecursionError:
+            outcome = RAW, "values are nested too deeply"
+        found[name, index][row] = outcome
+    return found
+
+
+def _title(decoder: JsonDecoder) -> str:
+    """Returns the title of a JSON Schema, by which RecordNameStrategy names the record type."""
+    document = decoder.document
+    title = document.get("title") if isinstance(document, dict) else None
+    return title if isinstance(title, str) else ""
 
 
 def _outcome(decode: Callable[[bytes], Any], frame: Frame, value: bytes | None) -> Outcome:

@@ -75,6 +75,12 @@ class SuppliedSchemas:
         """Returns what was given for a topic's keys or values, None if nothing was."""
         return self.topics.get((topic, is_key))
 
+    def all(self) -> Iterator[Schema]:
+        """Yields the schemas that were given, but not what they import."""
+        yield from (each.schema for each in self.topics.values() if each.schema is not None)
+        yield from self.ids.values()
+        yield from self.guids.values()
+
     def referenced(self, schema: Schema) -> Mapping[str, Schema]:
         """Returns what a supplied .proto file imports, as `SchemaSource.referenced`."""
         found: dict[str, Schema] = {}

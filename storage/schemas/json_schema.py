@@ -1,0 +1,197 @@
+"""Decodes JSON datums: parses them and validates them against their JSON Schema.
+
+Confluent's deserializers for Python and .NET validate, that for Java does if it is told to. As in
+them, `format` is not checked. A schema can import only those that it refers to; nothing is fetched.
+A pattern is matched in linear time, or, if it looks ahead, behind or back, in so many steps.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urljoin
+
+from ..errors import DatumError, SchemaError
+from .schema import Schema, require_extra
+
+if TYPE_CHECKING:
+    from jsonschema_rs import ValidationError, Validator
+
+#: How deep values may be nested, in a datum and in a schema.
+MAX_DEPTH: Final = 256
+#: The most text that a schema may have, with all that it refers to, in characters.
+MAX_TEXT: Final = 8 << 20
+#: The steps that a pattern may take back in a string.
+_MAX_BACKTRACKS: Final = 10_000
+#: The memory of a pattern.
+_MAX_PATTERN_BYTES: Final = 2 << 20
+#: What is shown of why a value does not fit, in characters.
+_MAX_WHY: Final = 300
+#: Where schemas without an id lie, so that relative references mean something.
+_BASE: Final = "kafkafs:///"
+_DRAFT_7: Final = "http://json-schema.org/draft-07/schema#"
+_ESCAPED_SURROGATE: Final = re.compile(rb"\\u[dD][89a-fA-F]")
+
+
+def compile_json_schema(schema: Schema, referenced: Mapping[str, Schema]) -> JsonDecoder:
+    """Returns the decoder of a schema, which refers to `referenced` by name. Raises SchemaError."""
+    require_extra(schema, "jsonschema_rs")
+    return JsonDecoder(schema, referenced)
+
+
+class JsonDecoder:
+    """Decodes datums of one schema. `document`: the schema itself, `documents`: by their URIs,
+    those that it refers to."""
+
+    __slots__ = ("_validator", "document", "documents")
+
+    def __init__(self, schema: Schema, referenced: Mapping[str, Schema]) -> None:
+        """Raises SchemaError."""
+        import jsonschema_rs
+
+        if sum(len(each.text) for each in (schema, *referenced.values())) > MAX_TEXT:
+            raise SchemaError(schema.name, f"it has more than {MAX_TEXT:,} characters")
+        self.document = _document(schema, schema)
+        self.documents = _resources(schema, self.document, referenced)
+        document = self.document
+        if isinstance(document, dict) and not isinstance(document.get("$schema"), str):
+            document = {**document, "$schema": _DRAFT_7}  # as the registry itself does
+        try:
+            self._validator: Validator = jsonschema_rs.validator_for(
+                document,
+                base_uri=_BASE,
+                retriever=self._retrieve,
+                validate_formats=False,
+                pattern_options=jsonschema_rs.FancyRegexOptions(
+                    backtrack_limit=_MAX_BACKTRACKS, size_limit=_MAX_PATTERN_BYTES
+                ),
+            )
+        except jsonschema_rs.ValidationError as error:
+            raise SchemaError(schema.name, _why(error)) from None
+        except ValueError as error:
+            raise SchemaError(schema.name, _shortened(str(error))) from None
+
+    def _retrieve(self, uri: str) -> Any:
+        if uri not in self.documents:
+            raise ValueError("the schema has no such reference")
+        return self.documents[uri]
+
+    def to_json(self, payload: bytes | memoryview) -> Any:
+        """Returns a datum as JSON values. Raises DatumError if it is not JSON, or does not fit."""
+        from jsonschema_rs import ValidationError
+
+        value = parse_json(bytes(payload))
+        try:
+            self._validator.validate(value)
+        except ValidationError as error:
+            raise DatumError(_why(error)) from None
+        except ValueError as error:
+            raise DatumError(_shortened(str(error))) from None
+        return value
+
+
+def parse_json(data: bytes) -> Any:
+    """Parses JSON. Of members with the same name the last one counts. Raises DatumError for what is
+    not JSON, is nested too deeply, or what JSON values cannot hold: a number outside the range of
+    double, half of a surrogate pair."""
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise DatumError(f"not JSON: not UTF-8 at position {error.start}") from None
+    try:
+        value = json.loads(text, parse_constant=_refused_constant, parse_float=_float)
+    except json.JSONDecodeError as error:
+        raise DatumError(f"not JSON: {error.msg} at character {error.pos}") from None
+    except ValueError:  # of int, for thousands of digits
+        raise DatumError("a number has too many digits") from None
+    except RecursionError:
+        raise DatumError(_TOO_DEEP) from None
+    if data.count(b"[") + data.count(b"{") > MAX_DEPTH and depth_of(value) > MAX_DEPTH:
+        raise DatumError(_TOO_DEEP)
+    if _ESCAPED_SURROGATE.search(data):
+        try:
+            json.dumps(value, ensure_ascii=False).encode()
+        except UnicodeEncodeError:
+            raise DatumError("a string has half of a surrogate pair") from None
+    return value
+
+
+_TOO_DEEP: Final = f"values are nested more than {MAX_DEPTH} deep"
+
+
+def depth_of(value: Any) -> int:
+    """Returns how deep arrays and objects are nested."""
+    depth, level = 0, [value]
+    while level := [each for each in level if isinstance(each, dict | list)]:
+        depth += 1
+        level = [part for each in level for part in _parts(each)]
+    return depth
+
+
+def _parts(value: Any) -> Any:
+    return value.values() if isinstance(value, dict) else value
+
+
+def _refused_constant(name: str) -> Any:
+    raise DatumError(f"not JSON: {name}")
+
+
+def _float(text: str) -> float:
+    number = float(text)
+    if number in (float("inf"), float("-inf")):
+        raise DatumError(f"the number {_shortened(text)} is outside the range of double")
+    return number
+
+
+def _document(schema: Schema, of: Schema) -> Any:
+    """Returns a schema's JSON; a SchemaError names `schema`."""
+    try:
+        return parse_json(of.text.encode())
+    except UnicodeEncodeError:
+        why = "it has half of a surrogate pair"
+    except DatumError as error:
+        why = error.why
+    raise SchemaError(schema.name, why if of is schema else f"{of.name}, to which it refers: {why}")
+
+
+def _resources(schema: Schema, root: Any, referenced: Mapping[str, Schema]) -> dict[str, Any]:
+    """Returns the referenced schemas by all URIs under which they may be looked for: a reference is
+    relative to the id of the schema that contains it, or to the name of that schema."""
+    documents = {name: _document(schema, each) for name, each in referenced.items()}
+    found = {each: document for name, document in documents.items() for each in _uris(_BASE, name)}
+    bases = [(schema, _id(root)), *((each, _id(documents[n])) for n, each in referenced.items())]
+    bases += [(each, urljoin(_BASE, name)) for name, each in referenced.items()]
+    for containing, base in bases:
+        for reference in containing.references:
+            if base and reference.name in documents:
+                for uri in _uris(base, reference.name):
+                    found.setdefault(uri, documents[reference.name])
+    return found
+
+
+def _id(document: Any) -> str:
+    if not isinstance(document, dict):
+        return ""
+    found = document.get("$id", document.get("id"))
+    return found if isinstance(found, str) else ""
+
+
+def _uris(base: str, name: str) -> tuple[str, ...]:
+    try:
+        return name, urljoin(base, name)
+    except ValueError:
+        return (name,)
+
+
+def _why(error: ValidationError) -> str:
+    path = "".join(f"[{s}]" if isinstance(s, int) else f".{s}" for s in error.instance_path)
+    return _shortened(f"${path}: {error.message}" if path else str(error.message))
+
+
+def _shortened(text: str) -> str:
+    """Keeps the start and the end, which often says what is wrong with what is before it."""
+    if len(text) <= _MAX_WHY:
+        return text
+    return f"{text[: _MAX_WHY // 2]} … {text[-_MAX_WHY // 2 :]}"

@@ -1,0 +1,11 @@
+"""Decodes Protobuf datums: one to JSON values, many to Arrow columns.
+
+`compiler.py` makes file descriptors of a schema, `pool.py` a pool of them; `decoder.py` is the
+decoder, `columns.py` makes the columns.
+"""
+
+from __future__ import annotations
+
+from .decoder import ProtobufDecoder, compile_protobuf
+
+__all__ = ["ProtobufDecoder", "compile_protobuf"]

@@ -1,0 +1,310 @@
+"""Decodes Protobuf datums to JSON values, as google.protobuf's json_format does.
+
+What it refuses is shown all the same: a well-known type without a form in JSON (an Any of an
+unknown type, a Timestamp after the year 9999, a Value that is NaN) is an object of its fields.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from ...errors import DatumError, SchemaError
+from ..conventions import base64_text, number
+from ..framing import MessageRef
+from ..schema import Schema, require_extra
+from .compiler import FileSet, file_set
+from .pool import make_pool
+
+if TYPE_CHECKING:
+    from google.protobuf.descriptor import Descriptor, FieldDescriptor
+    from google.protobuf.descriptor_pb2 import DescriptorProto, FileDescriptorProto
+    from google.protobuf.message import Message
+
+#: A key of an object or a place in an array.
+_Step = str | int
+_WELL_KNOWN: Final = frozenset(
+    f"google.protobuf.{name}"
+    for name in ("Any", "Timestamp", "Duration", "FieldMask", "Struct", "Value", "ListValue")
+)
+_NOT_UTF8: Final = "a string is not UTF-8"
+_TOO_DEEP: Final = "values are nested too deeply"
+
+
+def compile_protobuf(schema: Schema, referenced: Mapping[str, Schema]) -> ProtobufDecoder:
+    """Returns the decoder of a schema, which imports `referenced` by name. Raises SchemaError, or
+    MissingReference for an import that nobody gave."""
+    require_extra(schema, "google.protobuf")
+    return ProtobufDecoder(schema, file_set(schema, referenced))
+
+
+class ProtobufDecoder:
+    """Decodes datums of the messages of one schema."""
+
+    def __init__(self, schema: Schema, files: FileSet) -> None:
+        """Raises SchemaError."""
+        by_name = {each.name: each for each in files.others} | {files.main.name: files.main}
+        self._pool = make_pool(schema.name, by_name)
+        self._messages = dict(_messages(files.main))
+        self._main = files.main
+        self._name = schema.name
+        self._classes: dict[str, type[Message]] = {}
+        if schema.message:
+            try:
+                self._first = self._full_name(schema.message)
+            except DatumError as error:
+                raise SchemaError(schema.name, error.why) from None
+        elif not files.main.message_type:
+            raise SchemaError(schema.name, "it has no message")
+        else:
+            self._first = next(iter(self._messages))
+
+    def message_names(self, message: MessageRef = None) -> Sequence[str]:
+        """Returns the full name of the message that is meant. There are two if it depends on who
+        wrote the data: Confluent's serializer for Java does not count the entries of maps among
+        the messages inside a message. Raises DatumError if there is no such message."""
+        if message is None:
+            return (self._first,)
+        if isinstance(message, str):
+            return (self._full_name(message),)
+        if isinstance(message, int):
+            return (self._at_position(message),)
+        found = (self._at_indexes(message, with_maps=each) for each in (True, False))
+        names = tuple(dict.fromkeys(each for each in found if each is not None))
+        if not names:
+            raise DatumError(f"the schema has no message with the indexes {list(message)}")
+        return names
+
+    def descriptor(self, name: str) -> Descriptor:
+        """Returns the descriptor of a message by its full name. Raises DatumError."""
+        try:
+            return self._pool.FindMessageTypeByName(name)
+        except KeyError:
+            raise DatumError(f"the schema has no message {name}") from None
+
+    def parser(self, name: str) -> type[Message]:
+        """Returns the class of a message by its full name. Raises DatumError."""
+        from google.protobuf.message_factory import GetMessageClass
+
+        if name not in self._classes:
+            self._classes[name] = GetMessageClass(self.descriptor(name))
+        return self._classes[name]
+
+    def parse(self, payload: bytes | memoryview, names: Sequence[str]) -> Message:
+        """Returns a datum as a message of the first name; as one of the second if only then all of
+        it is known. Raises DatumError if it is none, or nothing of it is known."""
+        parsed = self._parsed(payload, names[0])
+        if len(names) == 1:
+            return parsed
+        try:
+            if _unknown(parsed):
+                other = self._parsed(payload, names[1])
+                return parsed if _unknown(other) else other
+        except DatumError:
+            pass
+        return parsed
+
+    def to_json(self, payload: bytes | memoryview, message: MessageRef = None) -> Any:
+        """Returns a datum as JSON values. Raises DatumError if the bytes are not one."""
+        try:
+            return self.message_to_json(self.parse(payload, self.message_names(message)))
+        except RecursionError:
+            raise DatumError(_TOO_DEEP) from None
+
+    def message_to_json(self, message: Message) -> Any:
+        """Returns a message as JSON values. Raises DatumError if a string in it is not UTF-8."""
+        try:
+            return self._to_json(message)
+        except _failures():
+            pass
+        try:
+            return self._patched(message)
+        except UnicodeDecodeError:
+            raise DatumError(_NOT_UTF8) from None
+
+    def _full_name(self, name: str) -> str:
+        """Returns the full name of a message that is named with or without its package, or by its
+        last part only, as Apicurio does."""
+        wanted = name.removeprefix(".")
+        package = f"{self._main.package}." if self._main.package else ""
+        for each in (wanted, package + wanted):
+            if each in self._messages:
+                return each
+        ends = [each for each in self._messages if each.endswith(f".{wanted}")]
+        if len(ends) == 1 and wanted:
+            return ends[0]
+        try:
+            found: str = self.descriptor(wanted).full_name
+        except DatumError:
+            known = ", ".join(list(self._messages)[:5])
+            raise DatumError(f"the schema has no message {name}, but {known}") from None
+        return found
+
+    def _at_position(self, position: int) -> str:
+        """Returns the message at Glue's position (MessageIndexFinder.getAll)."""
+        names = sorted(self._messages)
+        if position >= len(names):
+            raise DatumError(f"the schema has {len(names)} messages, and none at {position}")
+        return names[position]
+
+    def _at_indexes(self, indexes: Sequence[int], *, with_maps: bool) -> str | None:
+        messages: Sequence[DescriptorProto] = self._main.message_type
+        path = [self._main.package] if self._main.package else []
+        is_map = False
+        for index in indexes:
+            counted = messages
+            if not with_maps:
+                counted = [each for each in messages if not each.options.map_entry]
+            if not 0 <= index < len(counted):
+                return None
+            found = counted[index]
+            path.append(found.name)
+            messages, is_map = found.nested_type, found.options.map_entry
+        return None if is_map else ".".join(path)
+
+    def _parsed(self, payload: bytes | memoryview, name: str) -> Message:
+        from google.protobuf.message import DecodeError
+
+        parsed = self.parser(name)()
+        try:
+            parsed.ParseFromString(bytes(payload))
+        except (DecodeError, UnicodeDecodeError):
+            # The library does not say which.
+            causes = f"it is truncated, too deep, {_NOT_UTF8}, or a length in it is impossible"
+            raise DatumError(f"not a message {name}: {causes}") from None
+        if len(payload) and _is_empty(parsed) and _unknown(parsed):
+            raise DatumError(f"not a message {name}: it has none of its fields")
+        return parsed
+
+    def _to_json(self, message: Message) -> Any:
+        from google.protobuf.json_format import MessageToDict
+
+        return MessageToDict(message, preserving_proto_field_name=True, descriptor_pool=self._pool)
+
+    def _patched(self, message: Message) -> Any:
+        """Returns a message with a part that json_format refuses: these parts are shown as objects
+        of their fields. The message is changed."""
+        if message.DESCRIPTOR.full_name in _WELL_KNOWN:
+            return self._fields(message)
+        holes: list[tuple[tuple[_Step, ...], Any]] = []
+        self._cut(message, (), holes)
+        whole = self._to_json(message)
+        for path, value in holes:
+            at = whole
+            for step in path[:-1]:
+                at = at[step]
+            at[path[-1]] = value
+        return whole
+
+    def _cut(
+        self,
+        message: Message,
+        path: tuple[_Step, ...],
+        holes: list[tuple[tuple[_Step, ...], Any]],
+    ) -> None:
+        """Adds the parts that json_format refuses to `holes`, with their paths, and clears them."""
+        for field, value in message.ListFields():
+            for steps, part in _submessages(field, value):
+                inner = (*path, *steps)
+                if part.DESCRIPTOR.full_name not in _WELL_KNOWN:
+                    self._cut(part, inner, holes)
+                    continue
+                try:
+                    self._to_json(part)
+                except _failures():
+                    holes.append((inner, self._fields(part)))
+                    part.Clear()
+
+    def _fields(self, message: Message) -> dict[str, Any]:
+        """Returns a well-known type as an object of its fields."""
+        if message.DESCRIPTOR.full_name == "google.protobuf.Any":
+            return {"@type": message.type_url, "value": base64_text(message.value)}
+        found: dict[str, Any] = {}
+        for field, value in message.ListFields():
+            parts = {steps: self._shown(part) for steps, part in _submessages(field, value)}
+            if not parts:
+                found[field.name] = _scalars(field, value)
+            elif (field.name,) in parts:
+                found[field.name] = parts[field.name,]
+            elif _is_map(field):
+                found[field.name] = {steps[1]: part for steps, part in parts.items()}
+            else:
+                found[field.name] = list(parts.values())
+        return found
+
+    def _shown(self, part: Message) -> Any:
+        try:
+            return self._to_json(part)
+        except _failures():
+            return self._fields(part)
+
+
+def _failures() -> tuple[type[Exception], ...]:
+    """Returns what json_format raises for a value that it refuses: TypeError for an Any of an
+    unknown type."""
+    from google.protobuf.json_format import Error
+    from google.protobuf.message import DecodeError
+
+    return Error, DecodeError, TypeError, ValueError
+
+
+def _messages(file: FileDescriptorProto) -> Iterator[tuple[str, DescriptorProto]]:
+    """Yields all messages of a file by full name, as they stand in it."""
+    prefix = f"{file.package}." if file.package else ""
+    stack = [(prefix, each) for each in reversed(file.message_type)]
+    while stack:
+        prefix, each = stack.pop()
+        name = prefix + each.name
+        yield name, each
+        stack += [(f"{name}.", inner) for inner in reversed(each.nested_type)]
+
+
+def _is_empty(message: Message) -> bool:
+    try:
+        return not message.ListFields()
+    except UnicodeDecodeError:
+        return False
+
+
+def _unknown(message: Message) -> int:
+    """Returns the number of fields that a message, not what is inside it, does not know."""
+    from google.protobuf.unknown_fields import UnknownFieldSet
+
+    return len(UnknownFieldSet(message))
+
+
+def _is_map(field: FieldDescriptor) -> bool:
+    of = field.message_type
+    return of is not None and of.GetOptions().map_entry
+
+
+def _submessages(field: FieldDescriptor, value: Any) -> Iterator[tuple[tuple[_Step, ...], Message]]:
+    """Yields the messages in a field, if it has messages, with the steps to each in JSON."""
+    if field.message_type is None:
+        return
+    name = f"[{field.full_name}]" if field.is_extension else field.name
+    if _is_map(field):
+        if field.message_type.fields_by_name["value"].message_type is None:
+            return
+        for key in value:
+            shown = str(key).lower() if isinstance(key, bool) else str(key)
+            yield (name, shown), value[key]
+    elif field.is_repeated:
+        for place, part in enumerate(value):
+            yield (name, place), part
+    else:
+        yield (name,), value
+
+
+def _scalars(field: FieldDescriptor, value: Any) -> Any:
+    """Returns the scalar or scalars of a field of a well-known type. These have no maps of
+    scalars, no bytes and no enums but NullValue."""
+    if field.is_repeated:
+        return [_scalars_of_one(field, each) for each in value]
+    return _scalars_of_one(field, value)
+
+
+def _scalars_of_one(field: FieldDescriptor, value: Any) -> Any:
+    if isinstance(value, float):
+        return number(value)
+    return str(value) if field.type == field.TYPE_INT64 else value
