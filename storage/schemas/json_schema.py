@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urljoin
 
 from ..errors import DatumError, SchemaError
+from .json_cost import cost_of
 from .schema import Schema, require_extra
 
 if TYPE_CHECKING:
@@ -32,6 +33,11 @@ _MAX_WHY: Final = 300
 #: Where schemas without an id lie, so that relative references mean something.
 _BASE: Final = "kafkafs:///"
 _DRAFT_7: Final = "http://json-schema.org/draft-07/schema#"
+#: The schemas that may be applied to one datum, all places counted: some seconds.
+_MAX_APPLICATIONS: Final = 10**8
+_MAX_AT_ONE_PLACE: Final = 10**6
+#: The same when it is not known how often, only to say where a value does not fit.
+_MAX_FOR_REASON: Final = 10**6
 _ESCAPED_SURROGATE: Final = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
@@ -45,7 +51,7 @@ class JsonDecoder:
     """Decodes datums of one schema. `document`: the schema itself, `documents`: by their URIs,
     those that it refers to."""
 
-    __slots__ = ("_validator", "document", "documents")
+    __slots__ = ("_cost", "_validator", "document", "documents")
 
     def __init__(self, schema: Schema, referenced: Mapping[str, Schema]) -> None:
         """Raises SchemaError."""
@@ -72,6 +78,10 @@ class JsonDecoder:
             raise SchemaError(schema.name, _why(error)) from None
         except ValueError as error:
             raise SchemaError(schema.name, _shortened(str(error))) from None
+        self._cost = cost_of(_BASE, self.document, self.documents)
+        if self._cost.applications > _MAX_AT_ONE_PLACE:
+            why = f"to one value it may apply more than {_MAX_AT_ONE_PLACE:,} schemas"
+            raise SchemaError(schema.name, why)
 
     def _retrieve(self, uri: str) -> Any:
         if uri not in self.documents:
@@ -80,16 +90,29 @@ class JsonDecoder:
 
     def to_json(self, payload: bytes | memoryview) -> Any:
         """Returns a datum as JSON values. Raises DatumError if it is not JSON, or does not fit."""
-        from jsonschema_rs import ValidationError
-
-        value = parse_json(bytes(payload))
+        data = bytes(payload)
+        value = parse_json(data)
+        places = 1 + data.count(b",") + data.count(b"{") + data.count(b"[")
+        if places * self._cost.applications > _MAX_APPLICATIONS:
+            raise DatumError("it is too large to be validated against a schema of this complexity")
         try:
-            self._validator.validate(value)
-        except ValidationError as error:
-            raise DatumError(_why(error)) from None
+            if self._validator.is_valid(value):
+                return value
         except ValueError as error:
             raise DatumError(_shortened(str(error))) from None
-        return value
+        raise DatumError(self._reason(value))
+
+    def _reason(self, value: Any) -> str:
+        """Returns why a value does not fit. The validator remembers nothing while it finds out."""
+        from jsonschema_rs import ValidationError
+
+        cost = self._cost
+        if not cost.is_recursive or cost.applications ** depth_of(value) <= _MAX_FOR_REASON:
+            try:
+                self._validator.validate(value)
+            except ValidationError as error:
+                return _why(error)
+        return "it does not fit its schema"
 
 
 def parse_json(data: bytes) -> Any:
