@@ -138,7 +138,7 @@ class _Counter:
             return self._named[uri], 0
         where, fragment = urldefrag(uri)
         roots = self._named.get(where) or [(where, each) for each in self._roots]
-        found = [(at, _pointed(root, fragment)) for at, root in roots]
+        found = [(at, pointed(root, fragment)) for at, root in roots]
         schemas = [(at, each) for at, each in found if isinstance(each, dict)]
         if schemas or any(isinstance(each, bool) for _, each in found):
             return schemas, 0
@@ -185,7 +185,7 @@ def _schemas(base: str, value: Any) -> list[_At]:
     return [(base, each) for each in found if isinstance(each, dict)]
 
 
-def _pointed(root: Any, fragment: str) -> Any:
+def pointed(root: Any, fragment: str) -> Any:
     """Returns what a JSON pointer means, None if it is none or leads nowhere."""
     if fragment and not fragment.startswith("/"):
         return None
