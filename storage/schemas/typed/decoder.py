@@ -9,29 +9,23 @@ once. Whatever is wrong with a record or with the schema that it names concerns 
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ...errors import DatumError, SchemaError
+from ...errors import SchemaError
 from ...format.records.batch import Int64s
-from ...format.records.columns import KEY_SIZE, KEY_START, VALUE_SIZE, VALUE_START, Columns
-from ..avro_types import AvroType, parse_avro
+from ...format.records.columns import Columns
 from ..catalog import Schemas
-from ..columns import AvroColumns
-from ..framing import UNFRAMED, Frame, decompressed
+from ..framing import UNFRAMED
 from ..named_rows import NamedRows, named_rows, subject_of
-from ..resolution import arrow_type, resolve
-from ..schema import Schema, SchemaType
+from ..schema import Schema
 from ..supplied import CONFIG
 from .reader_schema import ReaderSchema, TopicReaders
+from .readers import Payloads, TypedRows, Writer, reader_of
 
-# Bytes that compressed data may have together when they are decompressed. What is in a log is a few
-# megabytes at a time, and only hostile data grow a hundredfold.
-_MAX_DECOMPRESSED: Final = 512 << 20
-_TOO_LARGE: Final = f"with those before it, it has more than {_MAX_DECOMPRESSED >> 20} MiB"
 _UNNAMED: Final = "its bytes name no schema"
 
 
@@ -39,14 +33,6 @@ _UNNAMED: Final = "its bytes name no schema"
 DECODED: Final = ("decoded", "decodeError")
 DECODED_KEY: Final = ("decodedKey", "decodeKeyError")
 DECODED_NAMES: Final = (*DECODED, *DECODED_KEY)
-
-
-class _Decoded(NamedTuple):
-    """Values of some rows, and why each does not fit, null if it does."""
-
-    rows: Int64s
-    values: pa.Array
-    reasons: pa.Array
 
 
 class TypedDecoder:
@@ -74,22 +60,23 @@ class TypedDecoder:
             raise SchemaError(f"topic {topic}", f"{why}; {how}")
         # A schema that no registry knows was given for data that name none.
         self._for_topic = found.schema if found.schema.id is None else None
-        self._reader = found
-        self._type, self.type = _parsed(found)
-        self._writers: dict[Schema, AvroColumns | str] = {}
+        self._given = found
+        self._reader = reader_of(found)
+        self.type = self._reader.type
+        self._writers: dict[Schema, Writer | str] = {}
 
     def columns(self, columns: Columns) -> tuple[pa.Array, pa.Array]:
         """Returns the decoded keys or values, and a string column with why one does not fit, null
         if it does. One that does not fit is null, except that bytes may be left over. A null has
         neither value nor reason. They share no memory with `columns`."""
-        spans = _Spans(columns, is_key=self._is_key)
+        payloads = Payloads(columns, is_key=self._is_key)
         groups = named_rows(
             self._schemas, self._topic, columns, is_key=self._is_key, for_topic=self._for_topic
         )
-        decoded = [self._decode(spans, group) for group in groups]
+        decoded = [self._decode(payloads, group) for group in groups]
         return _in_order(decoded, len(columns), self.type)
 
-    def _decode(self, spans: _Spans, group: NamedRows) -> _Decoded:
+    def _decode(self, payloads: Payloads, group: NamedRows) -> TypedRows:
         if group.schema is None:
             return _failed(group.rows, self.type, group.why or _UNNAMED)
         if group.schema not in self._writers:
@@ -97,62 +84,27 @@ class TypedDecoder:
         writer = self._writers[group.schema]
         if isinstance(writer, str):
             return _failed(group.rows, self.type, writer)
-        framed = self._built(spans, group.rows, group.frame, writer)
+        framed = writer(payloads, group.rows, group.frame)
         if not group.is_unsure or framed.reasons.null_count == len(group.rows):
             return framed
-        plain = self._built(spans, group.rows, UNFRAMED, writer)
+        plain = writer(payloads, group.rows, UNFRAMED)
         is_plain = _is_valid(framed.reasons) & ~_is_valid(plain.reasons)
         places = np.arange(len(is_plain)) + is_plain * len(is_plain)
         both = zip(framed[1:], plain[1:], strict=True)
         chosen = (pa.concat_arrays(each).take(pa.array(places)) for each in both)
-        return _Decoded(group.rows, *chosen)
+        return TypedRows(group.rows, *chosen)
 
-    def _built(self, spans: _Spans, rows: Int64s, frame: Frame, writer: AvroColumns) -> _Decoded:
-        if frame.is_compressed:
-            return self._decompressed(spans, rows, frame.start, writer)
-        return _Decoded(rows, *writer.build(spans.data, spans.after(rows, frame.start)))
-
-    def _compiled(self, writer: Schema) -> AvroColumns | str:
-        reader = self._reader.schema
+    def _compiled(self, writer: Schema) -> Writer | str:
+        """Returns what decodes the data of a schema, or why they cannot be decoded."""
+        reader = self._given.schema
         if writer.type != reader.type:
             return f"{writer.name} is of type {writer.type}, but {reader.name} of {reader.type}"
         try:
-            referenced = (
-                self._reader.referenced if writer is reader else self._schemas.referenced(writer)
-            )
-            return resolve(parse_avro(writer, referenced), self._type)
+            if writer is reader:
+                return self._reader.writer(writer, self._given.referenced)
+            return self._reader.writer(writer, self._schemas.referenced(writer))
         except SchemaError as error:
             return str(error)
-        except RecursionError:
-            return f"{writer.name}: its types are nested too deeply"
-
-    def _decompressed(
-        self, column: _Spans, rows: Int64s, start: int, writer: AvroColumns
-    ) -> _Decoded:
-        """Decodes data that are compressed, each for itself."""
-        left = _MAX_DECOMPRESSED
-        pieces: list[bytes] = []
-        wrong: dict[int, str] = {}
-        for place, (low, high) in enumerate(column.after(rows, start).tolist()):
-            try:
-                piece = decompressed(bytes(column.data[low:high]))
-                if len(piece) > left:
-                    raise DatumError(_TOO_LARGE)
-            except DatumError as error:
-                wrong[place], piece = error.why, b""
-            left -= len(piece)
-            pieces.append(piece)
-        ends = np.cumsum([0, *map(len, pieces)])
-        spans = np.stack([ends[:-1], ends[1:]], axis=1)
-        values, reasons = writer.build(memoryview(b"".join(pieces)), spans)
-        if wrong:
-            texts = reasons.to_pylist()
-            for place, why in wrong.items():
-                texts[place] = why
-            kept = [None if place in wrong else place for place in range(len(rows))]
-            values = values.take(pa.array(kept, pa.int64()))
-            reasons = pa.array(texts, pa.string())
-        return _Decoded(rows, values, reasons)
 
 
 class DecodedColumns:
@@ -194,38 +146,9 @@ class DecodedColumns:
         return found
 
 
-class _Spans:
-    """Where the keys or values of columns are."""
-
-    def __init__(self, columns: Columns, *, is_key: bool) -> None:
-        start, size = (KEY_START, KEY_SIZE) if is_key else (VALUE_START, VALUE_SIZE)
-        self.data = memoryview(columns.data)
-        self._starts = columns.spans[:, start]
-        self._sizes = columns.spans[:, size]
-
-    def after(self, rows: Int64s, start: int) -> Int64s:
-        """Returns where these begin, without the first bytes, and where they end: int64, shape
-        (n, 2)."""
-        starts = self._starts[rows].astype(np.int64)
-        return np.stack([starts + start, starts + self._sizes[rows]], axis=1)
-
-
-def _parsed(reader: ReaderSchema) -> tuple[AvroType, pa.DataType]:
-    """Raises SchemaError."""
-    schema = reader.schema
-    if schema.type != SchemaType.AVRO:
-        why = f"schemas of type {schema.type} cannot become columns yet, only those of Avro"
-        raise SchemaError(schema.name, why)
-    try:
-        parsed = parse_avro(schema, reader.referenced)
-        return parsed, arrow_type(parsed)
-    except RecursionError:
-        raise SchemaError(schema.name, "its types are nested too deeply") from None
-
-
 def arrow_type_of(reader: ReaderSchema) -> pa.DataType:
     """Returns the type of what is decoded to a schema. Raises SchemaError if it cannot be used."""
-    return _parsed(reader)[1]
+    return reader_of(reader).type
 
 
 def _is_valid(array: pa.Array) -> NDArray[np.bool_]:
@@ -233,11 +156,11 @@ def _is_valid(array: pa.Array) -> NDArray[np.bool_]:
     return found
 
 
-def _failed(rows: Int64s, kind: pa.DataType, why: str) -> _Decoded:
-    return _Decoded(rows, pa.nulls(len(rows), kind), pa.repeat(pa.scalar(why), len(rows)))
+def _failed(rows: Int64s, kind: pa.DataType, why: str) -> TypedRows:
+    return TypedRows(rows, pa.nulls(len(rows), kind), pa.repeat(pa.scalar(why), len(rows)))
 
 
-def _in_order(decoded: list[_Decoded], rows: int, kind: pa.DataType) -> tuple[pa.Array, pa.Array]:
+def _in_order(decoded: list[TypedRows], rows: int, kind: pa.DataType) -> tuple[pa.Array, pa.Array]:
     """Returns values and reasons of all rows. Rows that are in no group are null."""
     if len(decoded) == 1 and len(decoded[0].rows) == rows:
         return decoded[0].values, decoded[0].reasons
