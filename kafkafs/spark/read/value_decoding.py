@@ -43,6 +43,15 @@ DECODE_ERROR: Final = "decodeError"
 #: The name in the metadata of the column `decoded` whose value is the reader's schema, as JSON.
 METADATA: Final = "kafkafs.schema"
 
+#: Types that Spark does not have, and those that it has for their values.
+_SPARK_TYPES: Final = {
+    pa.null(): pa.string(),
+    pa.time32("ms"): pa.int32(),
+    pa.time64("us"): pa.int64(),
+    pa.uint32(): pa.int64(),
+    pa.uint64(): pa.decimal128(20),
+    pa.duration("ns"): pa.duration("us"),
+}
 _OUTSIDE: Final = "a time or decimal is outside the range of Spark"
 
 
@@ -125,11 +134,9 @@ def _for_spark(kind: pa.DataType) -> pa.DataType:
         return pa.timestamp("us", kind.tz)
     if pa.types.is_fixed_size_binary(kind):
         return pa.binary()
-    if pa.types.is_decimal256(kind) or pa.types.is_null(kind):
+    if pa.types.is_decimal256(kind):
         return pa.string()
-    if pa.types.is_time32(kind):
-        return pa.int32()
-    return pa.int64() if pa.types.is_time64(kind) else kind
+    return _SPARK_TYPES.get(kind, kind)
 
 
 class ValueDecoder:

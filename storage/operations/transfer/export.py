@@ -42,7 +42,7 @@ from ..output_dir import refuse_in_log_dir
 from ..range_reader import LogRangeReader, Loss, next_offset
 from ..request import SILENT, ProgressListener
 from ..unit_notes import Notes
-from .decoded_form import DecodedForms
+from .decoded_form import TYPED_FORMATS, DecodedForms
 from .description import NOTES, VERSION, ExportPlan, file_origin, read_plan, topic_dir, unit_name
 from .export_plan import absolute_log_dirs, check_version, grown, plan_export
 from .record_files import MakeForm, RawForm
@@ -266,7 +266,8 @@ def _units(engine: Engine, request: Export, notes: Notes, plan: ExportPlan) -> E
     form: MakeForm = RawForm
     if request.decode:
         supplied = SchemaCatalog(engine).schemas().supplied
-        form = DecodedForms(SchemaSourceDirs(dirs, configs, engine.at_ms, supplied), plan.schemas)
+        source = SchemaSourceDirs(dirs, configs, engine.at_ms, supplied)
+        form = DecodedForms(source, request.format in TYPED_FORMATS, plan.schemas)
     return ExportUnits(
         request.output, reader, request.format, request.by, request.permissive, notes, form
     )

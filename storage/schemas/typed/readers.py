@@ -72,7 +72,7 @@ class _Columns(Protocol):
     def build(self, data: memoryview, spans: Int64s) -> tuple[pa.Array, pa.Array]: ...
 
 
-class Reader(Protocol):
+class ColumnReader(Protocol):
     """`type`: that of the columns."""
 
     type: pa.DataType
@@ -81,7 +81,7 @@ class Reader(Protocol):
         """Returns what decodes the data of a schema. Raises SchemaError."""
 
 
-def reader_of(given: ReaderSchema) -> Reader:
+def reader_of(given: ReaderSchema) -> ColumnReader:
     """Raises SchemaError if the schema cannot be used."""
     make = _READERS.get(given.schema.type)
     if make is None:
@@ -196,7 +196,7 @@ class _ProtobufReader:
         return decode
 
 
-_READERS: Final[Mapping[str, Callable[[ReaderSchema], Reader]]] = {
+_READERS: Final[Mapping[str, Callable[[ReaderSchema], ColumnReader]]] = {
     SchemaType.AVRO: _AvroReader,
     SchemaType.PROTOBUF: _ProtobufReader,
     SchemaType.JSON: _JsonReader,

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from ...log_dirs.engine import Engine
-from ..catalog import SchemaCatalog
+from ..catalog import SchemaCatalog, Schemas
+from ..decoding import Decoders, TopicDecoder
 from ..supplied import CONFIG, SuppliedSchemas
 from .decoder import DecodedColumns
 from .reader_schema import TopicReaders
@@ -26,9 +27,16 @@ class SchemaSourceDirs:
     def decoded_columns(self, topic: str, readers: TopicReaders) -> DecodedColumns:
         """Returns what decodes a topic's records to these schemas. Raises SchemaError if one of
         them cannot be used, LogDirError or OSError if the directories cannot be read."""
+        return DecodedColumns.of_topic(self._schemas(), topic, readers)
+
+    def topic_decoder(self, topic: str) -> TopicDecoder:
+        """Returns what decodes a topic's records to JSON. Raises LogDirError or OSError."""
+        return Decoders(self._schemas()).for_topic(topic)
+
+    def _schemas(self) -> Schemas:
         configs = tuple(sorted(each for each in self.configs.items() if each[0] != CONFIG))
         found = _catalog(self.log_dirs, configs, self.at_ms).schemas()
-        return DecodedColumns.of_topic(replace(found, supplied=self.supplied), topic, readers)
+        return replace(found, supplied=self.supplied)
 
 
 @lru_cache(maxsize=1)
