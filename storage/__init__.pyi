@@ -161,6 +161,7 @@ from .io.durable import WritableFile as WritableFile
 from .io.local_path import local_path as local_path
 from .io.lock import who_holds as who_holds
 from .io.retry import retry_if_gone as retry_if_gone
+from .lines.decoded_lines import decoded_lines as decoded_lines
 from .lines.json_input import parse_json as parse_json
 from .lines.json_output import bytes_as_json as bytes_as_json
 from .lines.json_output import json_lines as json_lines
@@ -376,6 +377,10 @@ from .operations.why import Standing as Standing
 from .operations.why import Why as Why
 from .operations.why import explained as explained
 from .operations.why import why as why
+from .schemas.decoding import DecoderCatalog as DecoderCatalog
+from .schemas.decoding import Decoders as Decoders
+from .schemas.decoding import TopicDecoder as TopicDecoder
+from .schemas.decoding import check_supplied as check_supplied
 from .schemas.registry.image import RegistryImage as RegistryImage
 from .schemas.registry.image import RegistryReader as RegistryReader
 from .schemas.registry.state import RegisteredVersion as RegisteredVersion

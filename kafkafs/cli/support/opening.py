@@ -164,11 +164,12 @@ def open_tree(
     1970) if given. When the verb ends, replicas that are not served are reported."""
     from kafkafs.mount.options import MountOptions
     from kafkafs.mount.tree import Tree
-    from kafkafs.storage import Isolation
+    from kafkafs.storage import Isolation, check_supplied
 
     # The verb reports damage itself; the tree's log is for mounts.
     logging.getLogger("kafkafs").addHandler(logging.NullHandler())
     engine = open_engine(log_dirs, configs, at)
+    check_supplied(engine)
     context = click.get_current_context(silent=True)  # None while a shell completes
     if context is not None:
         context.call_on_close(partial(failures.warn_of_unserved, engine))
