@@ -196,6 +196,7 @@ from .log.state.producers import OpenTransaction as OpenTransaction
 from .log_dirs.engine import Engine as Engine
 from .log_dirs.log_dir import PartitionDir as PartitionDir
 from .log_dirs.log_dir import check_is_log_dir as check_is_log_dir
+from .log_dirs.log_dirs import SCHEMAS_CONFIG as SCHEMAS_CONFIG
 from .log_dirs.log_dirs import absolute_configs as absolute_configs
 from .log_dirs.log_dirs import configs_of_both as configs_of_both
 from .log_dirs.purging import FoundLeftover as FoundLeftover

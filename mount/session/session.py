@@ -13,7 +13,7 @@ from typing import Final
 import pyfuse3
 import trio
 
-from kafkafs.storage import Engine, check_supplied, printable
+from kafkafs.storage import Engine, printable
 
 from ..fuse import memory
 from ..fuse.changing_operations import ChangingOperations
@@ -63,7 +63,6 @@ def mount(
         memory.retain_freed()
         recent_log = log_recent()
         with _signals_as_before(), closing(make_engine(paths)) as engine:
-            check_supplied(engine)
             changes = _begin_changes(engine, options)
             tree = Tree(engine, options, changes=changes)
             tree.catalog.recent_log = recent_log

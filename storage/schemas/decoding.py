@@ -23,6 +23,7 @@ from ..format.files.names import INTERNAL_TOPICS, METADATA_TOPIC
 from ..format.records.batch import Int64s
 from ..format.records.columns import KEY_SIZE, KEY_START, VALUE_SIZE, VALUE_START, Columns
 from ..log_dirs.engine import Engine
+from ..log_dirs.log_dirs import SCHEMAS_CONFIG
 from .avro import BYTES_LEFT, AvroDecoder, compile_avro, reason
 from .catalog import SchemaCatalog, Schemas
 from .conventions import raw_value
@@ -32,7 +33,7 @@ from .json_schema import JsonDecoder, compile_json_schema
 from .protobuf.decoder import ProtobufDecoder, compile_protobuf
 from .registry.image import empty_image
 from .schema import Schema, SchemaType, SubjectVersion, context_of
-from .supplied import CONFIG, TopicSchema, parse_supplied
+from .supplied import TopicSchema, parse_supplied
 
 #: In place of the value of a row that is shown as it is.
 RAW: Final = object()
@@ -212,12 +213,12 @@ def check_supplied(engine: Engine) -> None:
     try:
         supplied = parse_supplied(text)
     except SchemaError as error:
-        raise ConfigError(CONFIG, str(error)) from None
+        raise ConfigError(SCHEMAS_CONFIG, str(error)) from None
     decoders = Decoders(Schemas(supplied, empty_image()))
     for schema in supplied.all():
         found = decoders.compiled(schema)
         if isinstance(found, str):
-            raise ConfigError(CONFIG, found)
+            raise ConfigError(SCHEMAS_CONFIG, found)
 
 
 class TopicDecoder:
