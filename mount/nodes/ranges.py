@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, NoReturn
 
-from kafkafs.storage import MAX_OFFSET, Columns, CorruptError, Damage, View, fresh
+from kafkafs.storage import MAX_OFFSET, Columns, CorruptError, Damage, StorageError, View, fresh
 
 from ..catalog import Catalog
 from ..node import (
@@ -174,10 +174,11 @@ class RangeDirectory(FixedDirectory):
                 yield self._listed(name).listed(name, at + 1)
 
     def _listed(self, name: str) -> RangeFile:
-        """Returns the same as `child`, without reading the registry."""
-        if NAMES[name] is RangeMember.DECODED_JSONL:
+        """Returns the same as `child`, even if the registry cannot be read."""
+        try:
+            return self.child(name)
+        except (StorageError, OSError):
             return self._decoded(self.catalog.last_decoders)
-        return RangeFile(self._ranges, self.range, NAMES[name])
 
     def _decoded(self, decoders: Decoders | None) -> RangeFile:
         number = NO_SCHEMAS if decoders is None else decoders.number

@@ -63,10 +63,11 @@ def _absolute_entry(entry: str) -> str:
     """Returns an entry of kafkafs.schemas whose file has an absolute path."""
     if entry.startswith("@"):
         return f"@{absolute_path(local_path(entry[1:]))}"
-    selector, equals, text = entry.partition("=")
-    names_a_file = bool(text.strip()) and not selector.strip().endswith((":framing", ":message"))
-    path = absolute_path(local_path(text.strip())) if names_a_file else text
-    return f"{selector}{equals}{path}"
+    selector, _, text = entry.partition("=")
+    path = local_path(text.strip() or entry)
+    if not text.strip() or selector.strip().endswith((":framing", ":message")):
+        return entry
+    return f"{selector}={absolute_path(path)}"
 
 
 def configs_of_both(

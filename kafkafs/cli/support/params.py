@@ -182,6 +182,7 @@ def schema_option(function: Function) -> Function:
         "schemas",
         metavar="TOPIC=FILE",
         multiple=True,
+        callback=_absolute_schemas,
         help="Decode values with the schema in FILE (.avsc, .proto, .json, or a descriptor set). "
         "TOPIC:key=FILE is for keys, id:N=FILE and guid:UUID=FILE for what names them, @FILE has "
         "such lines; repeatable.",
@@ -195,16 +196,27 @@ def schema_option(function: Function) -> Function:
     return cast(Function, option(with_schemas))
 
 
+def _absolute_schemas(
+    ctx: click.Context, parameter: click.Parameter, values: tuple[str, ...]
+) -> tuple[str, ...]:
+    if not values:
+        return ()
+    from kafkafs.storage import SCHEMAS_CONFIG, LogDirError, absolute_configs
+
+    try:
+        return tuple(absolute_configs([(SCHEMAS_CONFIG, ",".join(values))]).values())
+    except LogDirError as error:
+        raise click.BadParameter(str(error), ctx, parameter) from None
+
+
 def _with_schemas(configs: tuple[Config, ...], schemas: tuple[str, ...]) -> tuple[Config, ...]:
     if not schemas:
         return configs
-    from kafkafs.storage import SCHEMAS_CONFIG, absolute_configs
+    from kafkafs.storage import SCHEMAS_CONFIG
 
     others = [each for each in configs if each[0] != SCHEMAS_CONFIG]
     before = [text for name, text in configs if name == SCHEMAS_CONFIG]
-    return tuple(
-        absolute_configs([*others, (SCHEMAS_CONFIG, ",".join((*before, *schemas)))]).items()
-    )
+    return (*others, (SCHEMAS_CONFIG, ",".join((*before, *schemas))))
 
 
 def topic_config_option(name: str, help_text: str) -> Callable[[Function], Function]:

@@ -128,9 +128,9 @@ def command(
         from kafkafs.mount.session import session
     from kafkafs.mount.options import MountOptions, check_options, parse_options
     from kafkafs.mount.session.fuse_obstacle import fuse_obstacle
-    from kafkafs.storage import Isolation, check_supplied
+    from kafkafs.storage import Isolation
 
-    from ..support.opening import open_engine, open_writable
+    from ..support.opening import check_schemas, open_engine, open_writable
 
     base = MountOptions(
         isolation=Isolation(isolation), at_ms=at, writable=writable, maintain=maintain
@@ -156,7 +156,7 @@ def command(
     try:
         # Checked here, not only in the daemon, so that a wrong config is reported as wrong usage.
         with closing(open_engine(tuple(paths), configs, mount_options.at_ms)) as engine:
-            check_supplied(engine)
+            check_schemas(engine)
             if mount_options.maintain and not only_check:
                 _report_first_pass(engine)
         if only_check:
