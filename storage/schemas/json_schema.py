@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import json
 import re
+from codecs import BOM_UTF8
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urljoin
 
 from ..errors import DatumError, SchemaError
+from .json_cost import cost_of
 from .schema import Schema, require_extra
 
 if TYPE_CHECKING:
@@ -30,8 +32,13 @@ _MAX_PATTERN_BYTES: Final = 2 << 20
 #: What is shown of why a value does not fit, in characters.
 _MAX_WHY: Final = 300
 #: Where schemas without an id lie, so that relative references mean something.
-_BASE: Final = "kafkafs:///"
+BASE: Final = "kafkafs:///"
 _DRAFT_7: Final = "http://json-schema.org/draft-07/schema#"
+#: The schemas that may be applied to one datum, all places counted: some seconds.
+_MAX_APPLICATIONS: Final = 10**8
+_MAX_AT_ONE_PLACE: Final = 10**6
+#: The same when it is not known how often, only to say where a value does not fit.
+_MAX_FOR_REASON: Final = 10**6
 _ESCAPED_SURROGATE: Final = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
@@ -42,10 +49,10 @@ def compile_json_schema(schema: Schema, referenced: Mapping[str, Schema]) -> Jso
 
 
 class JsonDecoder:
-    """Decodes datums of one schema. `document`: the schema itself, `documents`: by their URIs,
-    those that it refers to."""
+    """Decodes datums of one schema. `document`: the schema itself, `uri`: to what its references
+    are relative; `documents`: by their URIs, those that it refers to."""
 
-    __slots__ = ("_validator", "document", "documents")
+    __slots__ = ("_cost", "_validator", "document", "documents", "uri")
 
     def __init__(self, schema: Schema, referenced: Mapping[str, Schema]) -> None:
         """Raises SchemaError."""
@@ -56,12 +63,13 @@ class JsonDecoder:
         self.document = _document(schema, schema)
         self.documents = _resources(schema, self.document, referenced)
         document = self.document
+        self.uri = _uris(BASE, _id(document))[-1].partition("#")[0]
         if isinstance(document, dict) and not isinstance(document.get("$schema"), str):
             document = {**document, "$schema": _DRAFT_7}  # as the registry itself does
         try:
             self._validator: Validator = jsonschema_rs.validator_for(
                 document,
-                base_uri=_BASE,
+                base_uri=BASE,
                 retriever=self._retrieve,
                 validate_formats=False,
                 pattern_options=jsonschema_rs.FancyRegexOptions(
@@ -72,6 +80,10 @@ class JsonDecoder:
             raise SchemaError(schema.name, _why(error)) from None
         except ValueError as error:
             raise SchemaError(schema.name, _shortened(str(error))) from None
+        self._cost = cost_of(BASE, self.document, self.documents)
+        if self._cost.applications > _MAX_AT_ONE_PLACE:
+            why = f"to one value it may apply more than {_MAX_AT_ONE_PLACE:,} schemas"
+            raise SchemaError(schema.name, why)
 
     def _retrieve(self, uri: str) -> Any:
         if uri not in self.documents:
@@ -80,16 +92,29 @@ class JsonDecoder:
 
     def to_json(self, payload: bytes | memoryview) -> Any:
         """Returns a datum as JSON values. Raises DatumError if it is not JSON, or does not fit."""
-        from jsonschema_rs import ValidationError
-
-        value = parse_json(bytes(payload))
+        data = bytes(payload)
+        value = parse_json(data)
+        places = 1 + data.count(b",") + data.count(b"{") + data.count(b"[")
+        if places * self._cost.applications > _MAX_APPLICATIONS:
+            raise DatumError("it is too large to be validated against a schema of this complexity")
         try:
-            self._validator.validate(value)
-        except ValidationError as error:
-            raise DatumError(_why(error)) from None
+            if self._validator.is_valid(value):
+                return value
         except ValueError as error:
             raise DatumError(_shortened(str(error))) from None
-        return value
+        raise DatumError(self._reason(value))
+
+    def _reason(self, value: Any) -> str:
+        """Returns why a value does not fit. The validator remembers nothing while it finds out."""
+        from jsonschema_rs import ValidationError
+
+        cost = self._cost
+        if not cost.is_recursive or cost.applications ** depth_of(value) <= _MAX_FOR_REASON:
+            try:
+                self._validator.validate(value)
+            except ValidationError as error:
+                return _why(error)
+        return "it does not fit its schema"
 
 
 def parse_json(data: bytes) -> Any:
@@ -97,11 +122,11 @@ def parse_json(data: bytes) -> Any:
     not JSON, is nested too deeply, or what JSON values cannot hold: a number outside the range of
     double, half of a surrogate pair."""
     try:
-        text = data.decode("utf-8-sig")
+        text = data.removeprefix(BOM_UTF8).decode()
     except UnicodeDecodeError as error:
         raise DatumError(f"not JSON: not UTF-8 at position {error.start}") from None
     try:
-        value = json.loads(text, parse_constant=_refused_constant, parse_float=_float)
+        value = _parser.decode(text)
     except json.JSONDecodeError as error:
         raise DatumError(f"not JSON: {error.msg} at character {error.pos}") from None
     except ValueError:  # of int, for thousands of digits
@@ -145,6 +170,9 @@ def _float(text: str) -> float:
     return number
 
 
+_parser: Final = json.JSONDecoder(parse_constant=_refused_constant, parse_float=_float)
+
+
 def _document(schema: Schema, of: Schema) -> Any:
     """Returns a schema's JSON; a SchemaError names `schema`."""
     try:
@@ -160,9 +188,9 @@ def _resources(schema: Schema, root: Any, referenced: Mapping[str, Schema]) -> d
     """Returns the referenced schemas by all URIs under which they may be looked for: a reference is
     relative to the id of the schema that contains it, or to the name of that schema."""
     documents = {name: _document(schema, each) for name, each in referenced.items()}
-    found = {each: document for name, document in documents.items() for each in _uris(_BASE, name)}
+    found = {each: document for name, document in documents.items() for each in _uris(BASE, name)}
     bases = [(schema, _id(root)), *((each, _id(documents[n])) for n, each in referenced.items())]
-    bases += [(each, urljoin(_BASE, name)) for name, each in referenced.items()]
+    bases += [(each, urljoin(BASE, name)) for name, each in referenced.items()]
     for containing, base in bases:
         for reference in containing.references:
             if base and reference.name in documents:

@@ -6,6 +6,7 @@ decoder, `columns.py` makes the columns.
 
 from __future__ import annotations
 
+from .columns import ProtobufColumns
 from .decoder import ProtobufDecoder, compile_protobuf
 
-__all__ = ["ProtobufDecoder", "compile_protobuf"]
+__all__ = ["ProtobufColumns", "ProtobufDecoder", "compile_protobuf"]

@@ -6,7 +6,8 @@ unknown type, a Timestamp after the year 9999, a Value that is NaN) is an object
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from ...errors import DatumError, SchemaError
@@ -27,8 +28,19 @@ _WELL_KNOWN: Final = frozenset(
     f"google.protobuf.{name}"
     for name in ("Any", "Timestamp", "Duration", "FieldMask", "Struct", "Value", "ListValue")
 )
-_NOT_UTF8: Final = "a string is not UTF-8"
-_TOO_DEEP: Final = "values are nested too deeply"
+#: Those that are objects in JSON with any members.
+_FREE: Final = frozenset(
+    f"google.protobuf.{name}" for name in ("Any", "Struct", "Value", "ListValue")
+)
+NOT_UTF8: Final = "a string is not UTF-8"
+TOO_DEEP: Final = "values are nested too deeply"
+_VARINT: Final = 0
+_DELIMITED: Final = 2
+#: By FieldDescriptor.type, if not a varint. A group that has the form of a message, as editions
+#: allow, is of type message.
+_WIRE_TYPES: Final = {1: 1, 2: 5, 6: 1, 7: 5, 9: 2, 10: 3, 11: 2, 12: 2, 15: 5, 16: 1}
+#: The highest field number whose tag is one byte.
+_MAX_SHORT_NUMBER: Final = 15
 
 
 def compile_protobuf(schema: Schema, referenced: Mapping[str, Schema]) -> ProtobufDecoder:
@@ -36,6 +48,16 @@ def compile_protobuf(schema: Schema, referenced: Mapping[str, Schema]) -> Protob
     MissingReference for an import that nobody gave."""
     require_extra(schema, "google.protobuf")
     return ProtobufDecoder(schema, file_set(schema, referenced))
+
+
+@dataclass(frozen=True, slots=True)
+class _Parser:
+    """Parses one message. `starts`: the first bytes of data that begin with a field of it, as far
+    as its number is in that byte; `failures`: what `parse` raises."""
+
+    parse: Callable[[bytes], Message]
+    starts: frozenset[int]
+    failures: tuple[type[Exception], ...]
 
 
 class ProtobufDecoder:
@@ -48,7 +70,8 @@ class ProtobufDecoder:
         self._messages = dict(_messages(files.main))
         self._main = files.main
         self._name = schema.name
-        self._classes: dict[str, type[Message]] = {}
+        self._parsers: dict[str, _Parser] = {}
+        self._with_maps: dict[str, bool] = {}
         if schema.message:
             try:
                 self._first = self._full_name(schema.message)
@@ -82,14 +105,6 @@ class ProtobufDecoder:
         except KeyError:
             raise DatumError(f"the schema has no message {name}") from None
 
-    def parser(self, name: str) -> type[Message]:
-        """Returns the class of a message by its full name. Raises DatumError."""
-        from google.protobuf.message_factory import GetMessageClass
-
-        if name not in self._classes:
-            self._classes[name] = GetMessageClass(self.descriptor(name))
-        return self._classes[name]
-
     def parse(self, payload: bytes | memoryview, names: Sequence[str]) -> Message:
         """Returns a datum as a message of the first name; as one of the second if only then all of
         it is known. Raises DatumError if it is none, or nothing of it is known."""
@@ -109,7 +124,7 @@ class ProtobufDecoder:
         try:
             return self.message_to_json(self.parse(payload, self.message_names(message)))
         except RecursionError:
-            raise DatumError(_TOO_DEEP) from None
+            raise DatumError(TOO_DEEP) from None
 
     def message_to_json(self, message: Message) -> Any:
         """Returns a message as JSON values. Raises DatumError if a string in it is not UTF-8."""
@@ -120,7 +135,7 @@ class ProtobufDecoder:
         try:
             return self._patched(message)
         except UnicodeDecodeError:
-            raise DatumError(_NOT_UTF8) from None
+            raise DatumError(NOT_UTF8) from None
 
     def _full_name(self, name: str) -> str:
         """Returns the full name of a message that is named with or without its package, or by its
@@ -163,23 +178,70 @@ class ProtobufDecoder:
         return None if is_map else ".".join(path)
 
     def _parsed(self, payload: bytes | memoryview, name: str) -> Message:
-        from google.protobuf.message import DecodeError
-
-        parsed = self.parser(name)()
+        parser = self._parsers.get(name) or self._add_parser(name)
         try:
-            parsed.ParseFromString(bytes(payload))
-        except (DecodeError, UnicodeDecodeError):
+            parsed: Message = parser.parse(bytes(payload))
+        except parser.failures:
             # The library does not say which.
-            causes = f"it is truncated, too deep, {_NOT_UTF8}, or a length in it is impossible"
+            causes = f"it is truncated, too deep, {NOT_UTF8}, or a length in it is impossible"
             raise DatumError(f"not a message {name}: {causes}") from None
-        if len(payload) and _is_empty(parsed) and _unknown(parsed):
+        if len(payload) and payload[0] not in parser.starts and _has_only_unknown(parsed):
             raise DatumError(f"not a message {name}: it has none of its fields")
         return parsed
+
+    def _add_parser(self, name: str) -> _Parser:
+        from google.protobuf.message import DecodeError
+        from google.protobuf.message_factory import GetMessageClass
+
+        descriptor = self.descriptor(name)
+        made = _Parser(
+            GetMessageClass(descriptor).FromString,
+            frozenset(_starts(descriptor)),
+            (DecodeError, UnicodeDecodeError),
+        )
+        self._parsers[name] = made
+        return made
 
     def _to_json(self, message: Message) -> Any:
         from google.protobuf.json_format import MessageToDict
 
-        return MessageToDict(message, preserving_proto_field_name=True, descriptor_pool=self._pool)
+        shown = MessageToDict(message, preserving_proto_field_name=True, descriptor_pool=self._pool)
+        return self._in_order(message, shown) if self._has_maps(message.DESCRIPTOR) else shown
+
+    def _has_maps(self, descriptor: Descriptor) -> bool:
+        """Returns whether there may be maps in a message, or inside the messages in it."""
+        known = self._with_maps.get(descriptor.full_name)
+        if known is None:
+            seen, stack, known = {descriptor.full_name}, [descriptor], False
+            while stack and not known:
+                each = stack.pop()
+                known = each.full_name in _FREE or each.GetOptions().map_entry or each.is_extendable
+                inner = {
+                    part.message_type.full_name: part.message_type
+                    for part in each.fields
+                    if part.message_type is not None
+                }
+                stack += [part for name, part in inner.items() if name not in seen]
+                seen |= inner.keys()
+            self._with_maps[descriptor.full_name] = known
+        return known
+
+    def _in_order(self, message: Message, shown: Any) -> Any:
+        """Returns a message's JSON with the keys of maps sorted. The library has them in an order
+        that differs from process to process."""
+        if message.DESCRIPTOR.full_name in _FREE:
+            return _sorted(shown)
+        for field, value in message.ListFields():
+            if field.message_type is None or not self._has_maps(field.message_type):
+                continue
+            for steps, part in _submessages(field, value):
+                at = shown
+                for step in steps[:-1]:
+                    at = at[step]
+                at[steps[-1]] = self._in_order(part, at[steps[-1]])
+            if _is_map(field):
+                shown[field.name] = _sorted(shown[field.name], deep=False)
+        return shown
 
     def _patched(self, message: Message) -> Any:
         """Returns a message with a part that json_format refuses: these parts are shown as objects
@@ -227,7 +289,7 @@ class ProtobufDecoder:
             elif (field.name,) in parts:
                 found[field.name] = parts[field.name,]
             elif _is_map(field):
-                found[field.name] = {steps[1]: part for steps, part in parts.items()}
+                found[field.name] = _sorted({s[1]: part for s, part in parts.items()}, deep=False)
             else:
                 found[field.name] = list(parts.values())
         return found
@@ -259,9 +321,26 @@ def _messages(file: FileDescriptorProto) -> Iterator[tuple[str, DescriptorProto]
         stack += [(f"{name}.", inner) for inner in reversed(each.nested_type)]
 
 
-def _is_empty(message: Message) -> bool:
+def _sorted(shown: Any, *, deep: bool = True) -> Any:
+    """Returns JSON with the members of objects sorted."""
+    if isinstance(shown, dict):
+        return {name: _sorted(shown[name]) if deep else shown[name] for name in sorted(shown)}
+    return [_sorted(each) for each in shown] if isinstance(shown, list) and deep else shown
+
+
+def _starts(message: Descriptor) -> Iterator[int]:
+    """Yields the tags of a message's fields that are one byte."""
+    for each in message.fields:
+        kind = _WIRE_TYPES.get(each.type, _VARINT)
+        if each.number <= _MAX_SHORT_NUMBER:
+            yield each.number << 3 | kind
+            if each.is_repeated and kind != _DELIMITED:
+                yield each.number << 3 | _DELIMITED
+
+
+def _has_only_unknown(message: Message) -> bool:
     try:
-        return not message.ListFields()
+        return not message.ListFields() and _unknown(message) > 0
     except UnicodeDecodeError:
         return False
 
