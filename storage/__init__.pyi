@@ -162,6 +162,7 @@ from .io.durable import WritableFile as WritableFile
 from .io.local_path import local_path as local_path
 from .io.lock import who_holds as who_holds
 from .io.retry import retry_if_gone as retry_if_gone
+from .lines.decoded_lines import decoded_lines as decoded_lines
 from .lines.json_input import parse_json as parse_json
 from .lines.json_output import bytes_as_json as bytes_as_json
 from .lines.json_output import json_lines as json_lines
@@ -196,6 +197,7 @@ from .log.state.producers import OpenTransaction as OpenTransaction
 from .log_dirs.engine import Engine as Engine
 from .log_dirs.log_dir import PartitionDir as PartitionDir
 from .log_dirs.log_dir import check_is_log_dir as check_is_log_dir
+from .log_dirs.log_dirs import SCHEMAS_CONFIG as SCHEMAS_CONFIG
 from .log_dirs.log_dirs import absolute_configs as absolute_configs
 from .log_dirs.log_dirs import configs_of_both as configs_of_both
 from .log_dirs.purging import FoundLeftover as FoundLeftover
@@ -379,6 +381,10 @@ from .operations.why import explained as explained
 from .operations.why import why as why
 from .schemas.catalog import SchemaCatalog as SchemaCatalog
 from .schemas.catalog import Schemas as Schemas
+from .schemas.decoding import DecoderCatalog as DecoderCatalog
+from .schemas.decoding import Decoders as Decoders
+from .schemas.decoding import TopicDecoder as TopicDecoder
+from .schemas.decoding import check_supplied as check_supplied
 from .schemas.registry.image import RegistryImage as RegistryImage
 from .schemas.registry.image import RegistryReader as RegistryReader
 from .schemas.registry.state import RegisteredVersion as RegisteredVersion

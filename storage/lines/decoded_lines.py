@@ -43,7 +43,7 @@ def decoded_lines(
             line = b'{"key":%b%b' % (key, line[len(_NULL_KEY) :])
         ids = keys.ids[row] + values.ids[row]
         errors = values.errors[row], keys.errors[row]
-        if ids or any(errors):
+        if ids or errors != (None, None):
             line = b"%b%b%b}" % (line[:-1], ids, _error(*errors))
         lines[row] = line
     return memoryview(b"\n".join(lines))

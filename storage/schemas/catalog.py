@@ -60,11 +60,6 @@ class SchemaCatalog:
         """The registry in the directories."""
         return self._reader
 
-    @property
-    def has_supplied(self) -> bool:
-        """Whether schemas are given as files. Costs nothing."""
-        return bool(self._config.kafkafs_schemas)
-
     @cached_property
     def _supplied(self) -> SuppliedSchemas:
         return parse_supplied(self._config.kafkafs_schemas or "")

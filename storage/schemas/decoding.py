@@ -17,11 +17,13 @@ from uuid import UUID
 
 import numpy as np
 
+from ..config.kafka import reader_config
 from ..errors import BytesLeft, ConfigError, DatumError, SchemaError
 from ..format.files.names import INTERNAL_TOPICS, METADATA_TOPIC
 from ..format.records.batch import Int64s
 from ..format.records.columns import KEY_SIZE, KEY_START, VALUE_SIZE, VALUE_START, Columns
 from ..log_dirs.engine import Engine
+from ..log_dirs.log_dirs import SCHEMAS_CONFIG
 from .avro import BYTES_LEFT, AvroDecoder, compile_avro, reason
 from .catalog import SchemaCatalog, Schemas
 from .conventions import raw_value
@@ -29,8 +31,9 @@ from .framed_columns import FramedRows, framed_rows
 from .framing import APICURIO_SIZE, UNFRAMED, Frame, Framing, datum_of, frame_of_prefix
 from .json_schema import JsonDecoder, compile_json_schema
 from .protobuf.decoder import ProtobufDecoder, compile_protobuf
+from .registry.image import empty_image
 from .schema import Schema, SchemaType, SubjectVersion, context_of
-from .supplied import CONFIG, TopicSchema
+from .supplied import TopicSchema, parse_supplied
 
 #: In place of the value of a row that is shown as it is.
 RAW: Final = object()
@@ -80,6 +83,23 @@ class NamedSchema:
         """The kind of what fits the schema; None without a schema that can be decoded."""
         return None if self.schema is None else _KINDS.get(self.schema.type)
 
+    def as_json(self) -> dict[str, Any]:
+        """Returns what is known."""
+        if self == _NOTHING:
+            return {}
+        found: dict[str, Any] = {"framing": str(self.framing)}
+        if self.schema_id is not None:
+            found["id"] = self.schema_id
+        if self.guid is not None:
+            found["guid"] = str(self.guid)
+        if self.schema is not None:
+            found["schemaType"] = str(self.schema.type)
+        if self.subject is not None:
+            found |= {"subject": self.subject.subject, "version": self.subject.version}
+        if self.message:
+            found |= {"message": self.message, "messageIndex": list(self.message_index)}
+        return found
+
 
 _NOTHING: Final = NamedSchema()
 _NUMBERS: Final = count()
@@ -103,6 +123,10 @@ class Decoded:
     value: Any
     named: NamedSchema = _NOTHING
     error: str | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """Returns what it is and what it names, without the value and the error."""
+        return {"kind": str(self.kind), **self.named.as_json()}
 
 
 _NULL: Final = Decoded(ValueKind.NULL, None)
@@ -155,13 +179,6 @@ class Decoders:
             return str(error)
         return f"{schema.name}: schemas of type {schema.type} are not decoded"
 
-    def check_supplied(self) -> None:
-        """Raises ConfigError if a schema that was given as a file cannot be used."""
-        for schema in self.schemas.supplied.all():
-            found = self.compiled(schema)
-            if isinstance(found, str):
-                raise ConfigError(CONFIG, found)
-
 
 class DecoderCatalog:
     """The decoders of an engine's schemas, which change with the topic of the registry. Any thread
@@ -186,14 +203,22 @@ class DecoderCatalog:
                 self._last = Decoders(schemas, self._last)
             return self._last
 
-    def check(self) -> None:
-        """Raises ConfigError if a schema that was given as a file cannot be used. If none is given,
-        this costs nothing."""
-        if self.schemas.has_supplied:
-            try:
-                self.decoders().check_supplied()
-            except SchemaError as error:
-                raise ConfigError(CONFIG, str(error)) from None
+
+def check_supplied(engine: Engine) -> None:
+    """Raises ConfigError if schemas that were given as files cannot be used. If none are given,
+    this costs nothing."""
+    text = reader_config(engine.configs).kafkafs_schemas
+    if not text:
+        return
+    try:
+        supplied = parse_supplied(text)
+    except SchemaError as error:
+        raise ConfigError(SCHEMAS_CONFIG, str(error)) from None
+    decoders = Decoders(Schemas(supplied, empty_image()))
+    for schema in supplied.all():
+        found = decoders.compiled(schema)
+        if isinstance(found, str):
+            raise ConfigError(SCHEMAS_CONFIG, found)
 
 
 class TopicDecoder:
@@ -407,7 +432,11 @@ def _avro(
     start, size = (KEY_START, KEY_SIZE) if is_key else (VALUE_START, VALUE_SIZE)
     starts = columns.spans[rows, start].astype(np.int64)
     ends = starts + columns.spans[rows, size]
-    pairs = decoder.to_json_each(columns.data, (starts + frame.start).tolist(), ends.tolist())
+    try:
+        pairs = decoder.to_json_each(columns.data, (starts + frame.start).tolist(), ends.tolist())
+    except DatumError:  # a value in one of them is impossible
+        value = columns.key if is_key else columns.value
+        return [_outcome(decoder.to_json, frame, value(row)) for row in rows.tolist()]
     return [
         (value, None) if not code else (value if code == BYTES_LEFT else RAW, reason(code))
         for code, value in pairs

@@ -29,11 +29,10 @@ from ..errors import ConfigError, CorruptError, MissingReference, SchemaError, S
 from ..format.files.names import is_legal_topic
 from ..format.files.properties import iter_properties
 from ..io.disk import read_given
+from ..log_dirs.log_dirs import SCHEMAS_CONFIG
 from .framing import Framing
 from .schema import Schema, SchemaReference, SchemaType
 
-#: The name of the config with the entries.
-CONFIG: Final = "kafkafs.schemas"
 #: Text of a framing that is to be recognized record by record.
 AUTO: Final = "auto"
 _MAX_FILE_BYTES: Final = 64 << 20
@@ -193,7 +192,7 @@ def _uuid(text: str) -> UUID | None:
 
 
 def _refused(entry: str, why: str) -> ConfigError:
-    return ConfigError(CONFIG, f"{entry}: {why}")
+    return ConfigError(SCHEMAS_CONFIG, f"{entry}: {why}")
 
 
 def _load(supplied: SuppliedSchemas, directory: str, path: str) -> Schema:

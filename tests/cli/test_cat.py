@@ -103,7 +103,10 @@ def test_what_cannot_be_printed_is_told_and_the_rest_is_printed(
         ("orders/0/compacted/valus", "orders/0/compacted has no valus; did you mean values?"),
         (".kafkafs/statu.json", ".kafkafs has no statu.json; did you mean status.json?"),
         ("orders/0/offset/9000", "offset 9000 is past the end of orders/0 (0 to 6673)"),
-        ("orders/0/offset/9e3", "'9e3' is not an offset; names here are N, N.json and N.key"),
+        (
+            "orders/0/offset/9e3",
+            "'9e3' is not an offset; names here are N, N.json, N.decoded.json and N.key",
+        ),
         ("trimmed/0/offset/12", "offset 12 was deleted: trimmed/0 begins at 1433"),
         ("compacted/0/offset/1", "no record at offset 1 of compacted/0: never written, or"),
         (

@@ -19,6 +19,7 @@ from ..support.params import (
     from_until_options,
     json_option,
     log_dirs_argument,
+    schema_option,
     selection_argument,
 )
 from ..support.verb import Verb
@@ -158,6 +159,7 @@ class TransferRows:
 @export_options(ISOLATION_LEVELS[0])
 @as_of_option
 @configs_option
+@schema_option
 @json_option("one JSON object per partition, and per place whose records are missing (`what`)")
 def command(
     log_dirs: tuple[str, ...],

@@ -175,8 +175,9 @@ class _Field:
     ) -> pa.Array:
         maps = [getattr(each, self.name) for each in messages]
         offsets, inner = _lengths(maps, rows)
-        names = [key for each in maps for key in each]
-        values = [each[key] for each in maps for key in each]
+        # Sorted: the library has them in an order that differs from process to process.
+        names = [key for each in maps for key in sorted(each)]
+        values = [each[key] for each in maps for key in sorted(each)]
         made = keys.build(names, inner, found), self.column.build(values, inner, found)
         return pa.MapArray.from_arrays(offsets, *made)
 

@@ -28,6 +28,10 @@ _WELL_KNOWN: Final = frozenset(
     f"google.protobuf.{name}"
     for name in ("Any", "Timestamp", "Duration", "FieldMask", "Struct", "Value", "ListValue")
 )
+#: Those that are objects in JSON with any members.
+_FREE: Final = frozenset(
+    f"google.protobuf.{name}" for name in ("Any", "Struct", "Value", "ListValue")
+)
 NOT_UTF8: Final = "a string is not UTF-8"
 TOO_DEEP: Final = "values are nested too deeply"
 _VARINT: Final = 0
@@ -67,6 +71,7 @@ class ProtobufDecoder:
         self._main = files.main
         self._name = schema.name
         self._parsers: dict[str, _Parser] = {}
+        self._with_maps: dict[str, bool] = {}
         if schema.message:
             try:
                 self._first = self._full_name(schema.message)
@@ -200,7 +205,43 @@ class ProtobufDecoder:
     def _to_json(self, message: Message) -> Any:
         from google.protobuf.json_format import MessageToDict
 
-        return MessageToDict(message, preserving_proto_field_name=True, descriptor_pool=self._pool)
+        shown = MessageToDict(message, preserving_proto_field_name=True, descriptor_pool=self._pool)
+        return self._in_order(message, shown) if self._has_maps(message.DESCRIPTOR) else shown
+
+    def _has_maps(self, descriptor: Descriptor) -> bool:
+        """Returns whether there may be maps in a message, or inside the messages in it."""
+        known = self._with_maps.get(descriptor.full_name)
+        if known is None:
+            seen, stack, known = {descriptor.full_name}, [descriptor], False
+            while stack and not known:
+                each = stack.pop()
+                known = each.full_name in _FREE or each.GetOptions().map_entry or each.is_extendable
+                inner = {
+                    part.message_type.full_name: part.message_type
+                    for part in each.fields
+                    if part.message_type is not None
+                }
+                stack += [part for name, part in inner.items() if name not in seen]
+                seen |= inner.keys()
+            self._with_maps[descriptor.full_name] = known
+        return known
+
+    def _in_order(self, message: Message, shown: Any) -> Any:
+        """Returns a message's JSON with the keys of maps sorted. The library has them in an order
+        that differs from process to process."""
+        if message.DESCRIPTOR.full_name in _FREE:
+            return _sorted(shown)
+        for field, value in message.ListFields():
+            if field.message_type is None or not self._has_maps(field.message_type):
+                continue
+            for steps, part in _submessages(field, value):
+                at = shown
+                for step in steps[:-1]:
+                    at = at[step]
+                at[steps[-1]] = self._in_order(part, at[steps[-1]])
+            if _is_map(field):
+                shown[field.name] = _sorted(shown[field.name], deep=False)
+        return shown
 
     def _patched(self, message: Message) -> Any:
         """Returns a message with a part that json_format refuses: these parts are shown as objects
@@ -248,7 +289,7 @@ class ProtobufDecoder:
             elif (field.name,) in parts:
                 found[field.name] = parts[field.name,]
             elif _is_map(field):
-                found[field.name] = {steps[1]: part for steps, part in parts.items()}
+                found[field.name] = _sorted({s[1]: part for s, part in parts.items()}, deep=False)
             else:
                 found[field.name] = list(parts.values())
         return found
@@ -278,6 +319,13 @@ def _messages(file: FileDescriptorProto) -> Iterator[tuple[str, DescriptorProto]
         name = prefix + each.name
         yield name, each
         stack += [(f"{name}.", inner) for inner in reversed(each.nested_type)]
+
+
+def _sorted(shown: Any, *, deep: bool = True) -> Any:
+    """Returns JSON with the members of objects sorted."""
+    if isinstance(shown, dict):
+        return {name: _sorted(shown[name]) if deep else shown[name] for name in sorted(shown)}
+    return [_sorted(each) for each in shown] if isinstance(shown, list) and deep else shown
 
 
 def _starts(message: Descriptor) -> Iterator[int]:
