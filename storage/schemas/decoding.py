@@ -19,7 +19,6 @@ import numpy as np
 
 from ..config.kafka import reader_config
 from ..errors import BytesLeft, ConfigError, DatumError, SchemaError
-from ..format.files.names import INTERNAL_TOPICS, METADATA_TOPIC
 from ..format.records.batch import Int64s
 from ..format.records.columns import KEY_SIZE, KEY_START, VALUE_SIZE, VALUE_START, Columns
 from ..log_dirs.engine import Engine
@@ -27,21 +26,19 @@ from ..log_dirs.log_dirs import SCHEMAS_CONFIG
 from .avro import BYTES_LEFT, AvroDecoder, compile_avro, reason
 from .catalog import SchemaCatalog, Schemas
 from .conventions import raw_value
-from .framed_columns import FramedRows, framed_rows
-from .framing import APICURIO_SIZE, UNFRAMED, Frame, Framing, datum_of, frame_of_prefix
+from .framing import UNFRAMED, Frame, Framing, datum_of
 from .json_schema import JsonDecoder, compile_json_schema
+from .named_rows import named_rows, subject_of
 from .protobuf.decoder import ProtobufDecoder, compile_protobuf
 from .registry.image import empty_image
 from .schema import Schema, SchemaType, SubjectVersion, context_of
-from .supplied import TopicSchema, parse_supplied
+from .supplied import parse_supplied
 
 #: In place of the value of a row that is shown as it is.
 RAW: Final = object()
 #: The value of a row, or RAW, and what is wrong with it, None if nothing is.
 Outcome = tuple[Any, str | None]
 _AS_IT_IS: Final[Outcome] = (RAW, None)
-# Kafka's own topics, whose keys and values name no schemas.
-_WITHOUT_SCHEMAS: Final = frozenset((*INTERNAL_TOPICS, METADATA_TOPIC))
 
 
 class ValueKind(StrEnum):
@@ -248,46 +245,15 @@ class TopicDecoder:
     def groups(self, columns: Columns, *, is_key: bool) -> Iterator[DecodedRows]:
         """Yields all rows whose key or value is not null, those that name the same together; a row
         is in one group only."""
-        given = self._schemas.of_topic(self.topic, is_key=is_key)
-        for group in self._framed(columns, given, is_key=is_key):
-            yield from self._of_frame(columns, group, given, is_key=is_key)
-
-    def _framed(
-        self, columns: Columns, given: TopicSchema | None, *, is_key: bool
-    ) -> list[FramedRows]:
-        framing = None if given is None else given.framing
-        has_none = framing is Framing.NONE or (given is None and self.topic in _WITHOUT_SCHEMAS)
-        if not has_none:
-            found = framed_rows(columns, is_key=is_key)
-            return found if framing is None else _with_framing(columns, found, framing, is_key)
-        rows = np.flatnonzero(columns.spans[:, KEY_SIZE if is_key else VALUE_SIZE] >= 0)
-        return [FramedRows(UNFRAMED, rows)] if len(rows) else []
-
-    def _of_frame(
-        self, columns: Columns, group: FramedRows, given: TopicSchema | None, *, is_key: bool
-    ) -> Iterator[DecodedRows]:
-        frame, rows = group.frame, group.rows
-        known = None if frame.fault else self._schema(frame, is_key=is_key)
-        for_topic = None if given is None else given.schema
-        if known is not None:
-            yield from self._decoded_with(columns, frame, known, rows, is_key=is_key)
-        elif frame.fault:
-            yield _all(_unknown(frame), rows, (RAW, frame.fault))
-        elif for_topic is None and _names_nothing(frame):
-            yield _all(_NOTHING, rows, _AS_IT_IS)
-        elif for_topic is None:
-            why = self._schemas.missing(frame.schema_id, frame.guid)
-            yield _all(_unknown(frame), rows, (RAW, why))
-        elif frame == UNFRAMED or (given is not None and given.framing is not None):
-            yield from self._decoded_with(columns, frame, for_topic, rows, is_key=is_key)
-        else:
-            yield from self._framed_or_not(columns, frame, for_topic, rows, is_key=is_key)
-
-    def _schema(self, frame: Frame, *, is_key: bool) -> Schema | None:
-        """Returns the schema that a frame names, None if it is not there."""
-        if frame.schema_id is not None:
-            return self._schemas.by_id(frame.schema_id, _subject(self.topic, is_key=is_key))
-        return None if frame.guid is None else self._schemas.by_guid(frame.guid)
+        for group in named_rows(self._schemas, self.topic, columns, is_key=is_key):
+            frame, schema, rows = group.frame, group.schema, group.rows
+            if schema is None:
+                outcome = (RAW, group.why) if group.why else _AS_IT_IS
+                yield _all(_unknown(frame) if group.why else _NOTHING, rows, outcome)
+            elif group.is_unsure:
+                yield from self._framed_or_not(columns, frame, schema, rows, is_key=is_key)
+            else:
+                yield from self._decoded_with(columns, frame, schema, rows, is_key=is_key)
 
     def _framed_or_not(
         self, columns: Columns, frame: Frame, schema: Schema, rows: Int64s, *, is_key: bool
@@ -359,7 +325,7 @@ def choose_subject(
     """Returns, of the versions that are a schema, the one for which a record was probably written:
     by TopicNameStrategy, RecordNameStrategy, TopicRecordNameStrategy, or of a subject that begins
     like the topic, or else the first. `record`: the full name of the record type, "" for none."""
-    names = [_subject(topic, is_key=is_key), *([record, f"{topic}-{record}"] if record else ())]
+    names = [subject_of(topic, is_key=is_key), *([record, f"{topic}-{record}"] if record else ())]
 
     def rank(each: SubjectVersion) -> tuple[int, bool, str, int]:
         name = context_of(each.subject)[1]
@@ -368,10 +334,6 @@ def choose_subject(
         return place + is_other, each.is_deleted, each.subject, -each.version
 
     return min(versions, key=rank, default=None)
-
-
-def _subject(topic: str, *, is_key: bool) -> str:
-    return f"{topic}-{'key' if is_key else 'value'}"
 
 
 def _raw(data: bytes | None) -> tuple[ValueKind, str]:
@@ -386,41 +348,6 @@ def _unknown(frame: Frame) -> NamedSchema:
 
 def _all(named: NamedSchema, rows: Int64s, outcome: Outcome) -> DecodedRows:
     return DecodedRows(named, rows, [outcome] * len(rows))
-
-
-def _names_nothing(frame: Frame) -> bool:
-    """Returns whether a value is taken for one without a frame: registries count ids from 1, so
-    that a zero one is a number, such as a long in 8 bytes."""
-    return frame == UNFRAMED or (frame.framing is Framing.PREFIX and frame.schema_id == 0)
-
-
-def _with_framing(
-    columns: Columns, found: list[FramedRows], framing: Framing, is_key: bool
-) -> list[FramedRows]:
-    """Returns the rows with the framing that was given for the topic. Others have a fault."""
-    groups = []
-    for group in found:
-        if group.frame.framing is framing:
-            groups.append(group)
-        else:
-            groups += _reframed(columns, group, framing, is_key=is_key)
-    return groups
-
-
-def _reframed(
-    columns: Columns, group: FramedRows, framing: Framing, *, is_key: bool
-) -> Iterator[FramedRows]:
-    """Yields rows that seem to have another framing than the given one."""
-    value = columns.key if is_key else columns.value
-    for row in group.rows:
-        data = value(int(row)) or b""
-        found = frame_of_prefix(data)
-        if framing is Framing.APICURIO and len(data) >= APICURIO_SIZE and data[0] == 0:
-            number = int.from_bytes(data[1:APICURIO_SIZE], "big")
-            found = Frame(framing, number, start=APICURIO_SIZE)
-        elif found.framing is not framing:
-            found = Frame(framing, fault=f"it has no frame of the kind {framing}")
-        yield FramedRows(found, np.array([row], dtype=np.int64))
 
 
 def _avro(

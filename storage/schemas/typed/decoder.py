@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 from ...errors import SchemaError
 from ...format.records.batch import Int64s
 from ...format.records.columns import Columns
+from ...log_dirs.log_dirs import SCHEMAS_CONFIG
 from ..catalog import Schemas
 from ..framing import UNFRAMED
 from ..named_rows import NamedRows, named_rows, subject_of
 from ..schema import Schema
-from ..supplied import CONFIG
 from .reader_schema import ReaderSchema, TopicReaders
 from .readers import Payloads, TypedRows, Writer, reader_of
 
@@ -56,7 +56,7 @@ class TypedDecoder:
             subject = subject_of(topic, is_key=is_key)
             part, option = ("keys", f"{topic}:key") if is_key else ("values", topic)
             why = f"the schema of its {part} is unknown: there is no subject {subject}"
-            how = f"name a file with it in the config {CONFIG}: {option}=FILE"
+            how = f"name a file with it in the config {SCHEMAS_CONFIG}: {option}=FILE"
             raise SchemaError(f"topic {topic}", f"{why}; {how}")
         # A schema that no registry knows was given for data that name none.
         self._for_topic = found.schema if found.schema.id is None else None

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from ...log_dirs.engine import Engine
+from ...log_dirs.log_dirs import SCHEMAS_CONFIG
 from ..catalog import SchemaCatalog, Schemas
 from ..decoding import Decoders, TopicDecoder
-from ..supplied import CONFIG, SuppliedSchemas
+from ..supplied import SuppliedSchemas
 from .decoder import DecodedColumns
 from .reader_schema import TopicReaders
 
@@ -34,7 +35,7 @@ class SchemaSourceDirs:
         return Decoders(self._schemas()).for_topic(topic)
 
     def _schemas(self) -> Schemas:
-        configs = tuple(sorted(each for each in self.configs.items() if each[0] != CONFIG))
+        configs = tuple(sorted(each for each in self.configs.items() if each[0] != SCHEMAS_CONFIG))
         found = _catalog(self.log_dirs, configs, self.at_ms).schemas()
         return replace(found, supplied=self.supplied)
 
