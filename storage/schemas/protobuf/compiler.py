@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 MAX_TEXT_BYTES: Final = 8 << 20
 _MAX_NAME_BYTES: Final = 1000
 _MAX_PART_BYTES: Final = 200
-_SECONDS: Final = 10
+_SECONDS: Final = 5
 _MEMORY: Final = 1 << 30
 _MAX_OUTPUT_BYTES: Final = 64 << 20
 #: What is shown of the compiler's complaints, in characters.
@@ -42,6 +42,8 @@ _KEPT: Final = 64
 #: Where files lie that a schema may import although nobody gave them.
 _COMMON: Final = "google/type/"
 _MISSING: Final = re.compile(r"^(\S+): File not found\.$", re.MULTILINE)
+# What begins with a file's name. The library logs other lines.
+_COMPLAINT: Final = re.compile(r"[^\s:]+:")
 _BASE64: Final = re.compile(r"[A-Za-z0-9+/\s]+={0,2}\s*")
 # Sets the limits before anything is parsed. -S leaves out what .pth files would import.
 _PROGRAM: Final = """
@@ -276,7 +278,7 @@ def _write(schema: Schema, directory: Path, texts: Mapping[str, bytes]) -> None:
 
 
 def _too_much() -> str:
-    return f"protoc needs more than {_SECONDS} seconds or {_MEMORY >> 20:,} MiB for it"
+    return f"protoc needs more than {_SECONDS} s or {_MEMORY >> 20:,} MiB for it"
 
 
 def _refused(schema: Schema, main: str, code: int, output: str) -> SchemaError:
@@ -285,7 +287,9 @@ def _refused(schema: Schema, main: str, code: int, output: str) -> SchemaError:
     if missing:
         why = f"{missing[1]}, which it imports, is missing"
         return MissingReference(schema.name, why)
-    lines = [each for each in output.splitlines() if ": warning: " not in each and each.strip()]
+    lines = [
+        each for each in output.splitlines() if _COMPLAINT.match(each) and ": warning: " not in each
+    ]
     if code < 0 or not lines or "MemoryError" in output or "bad_alloc" in output:
         return SchemaError(schema.name, _too_much())
     why = "; ".join(line.removeprefix(f"{main}:") for line in lines)

@@ -72,6 +72,8 @@ class ProtobufDecoder:
         self._name = schema.name
         self._parsers: dict[str, _Parser] = {}
         self._with_maps: dict[str, bool] = {}
+        # The library checks the strings of proto3 only.
+        self._may_not_be_utf8 = any(each.syntax != "proto3" for each in by_name.values())
         if schema.message:
             try:
                 self._first = self._full_name(schema.message)
@@ -108,15 +110,23 @@ class ProtobufDecoder:
     def parse(self, payload: bytes | memoryview, names: Sequence[str]) -> Message:
         """Returns a datum as a message of the first name; as one of the second if only then all of
         it is known. Raises DatumError if it is none, or nothing of it is known."""
-        parsed = self._parsed(payload, names[0])
         if len(names) == 1:
-            return parsed
+            return self._parsed(payload, names[0])
+        parsed, why = None, None
         try:
-            if _unknown(parsed):
-                other = self._parsed(payload, names[1])
-                return parsed if _unknown(other) else other
+            parsed = self._parsed(payload, names[0])
+            if not _unknown(parsed):
+                return parsed
+        except DatumError as error:
+            why = error
+        try:
+            other = self._parsed(payload, names[1])
+            if parsed is None or not _unknown(other):
+                return other
         except DatumError:
             pass
+        if parsed is None:
+            raise why or DatumError(f"not a message {names[0]}")
         return parsed
 
     def to_json(self, payload: bytes | memoryview, message: MessageRef = None) -> Any:
@@ -127,15 +137,11 @@ class ProtobufDecoder:
             raise DatumError(TOO_DEEP) from None
 
     def message_to_json(self, message: Message) -> Any:
-        """Returns a message as JSON values. Raises DatumError if a string in it is not UTF-8."""
+        """Returns a parsed message as JSON values."""
         try:
             return self._to_json(message)
         except _failures():
-            pass
-        try:
             return self._patched(message)
-        except UnicodeDecodeError:
-            raise DatumError(NOT_UTF8) from None
 
     def _full_name(self, name: str) -> str:
         """Returns the full name of a message that is named with or without its package, or by its
@@ -187,6 +193,8 @@ class ProtobufDecoder:
             raise DatumError(f"not a message {name}: {causes}") from None
         if len(payload) and payload[0] not in parser.starts and _has_only_unknown(parsed):
             raise DatumError(f"not a message {name}: it has none of its fields")
+        if self._may_not_be_utf8:
+            _check_strings(parsed)
         return parsed
 
     def _add_parser(self, name: str) -> _Parser:
@@ -197,7 +205,7 @@ class ProtobufDecoder:
         made = _Parser(
             GetMessageClass(descriptor).FromString,
             frozenset(_starts(descriptor)),
-            (DecodeError, UnicodeDecodeError),
+            (DecodeError,),
         )
         self._parsers[name] = made
         return made
@@ -339,10 +347,24 @@ def _starts(message: Descriptor) -> Iterator[int]:
 
 
 def _has_only_unknown(message: Message) -> bool:
-    try:
-        return not message.ListFields() and _unknown(message) > 0
-    except UnicodeDecodeError:
-        return False
+    return not message.ListFields() and _unknown(message) > 0
+
+
+def _check_strings(message: Message) -> None:
+    """Raises DatumError if a string is not UTF-8. The library has such strings as bytes."""
+    for field, value in message.ListFields():
+        for _, part in _submessages(field, value):
+            _check_strings(part)
+        if field.type == field.TYPE_STRING:
+            values = value if field.is_repeated else (value,)
+        elif _is_map(field):
+            values = (*value, *value.values())
+            if field.message_type.fields_by_name["value"].type == field.TYPE_BYTES:
+                values = tuple(value)
+        else:
+            continue
+        if any(isinstance(each, bytes) for each in values):
+            raise DatumError(NOT_UTF8)
 
 
 def _unknown(message: Message) -> int:
