@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from ...errors import DatumError, SchemaError
 from ..framing import MessageRef
 from .decoder import TOO_DEEP, ProtobufDecoder
+from .walk import is_map
 
 if TYPE_CHECKING:
     from google.protobuf.descriptor import Descriptor, FieldDescriptor
@@ -232,7 +233,7 @@ class _Shapes:
         self.count += 1
         if self.count > MAX_COLUMNS:
             raise SchemaError(self.name, f"it has more than {MAX_COLUMNS:,} columns")
-        if of.message_type is not None and of.message_type.GetOptions().map_entry:
+        if is_map(of):
             key, value = (of.message_type.fields_by_name[each] for each in ("key", "value"))
             return _Field(of.name, self.value(value, outer), keys=_scalar(key))
         presence = of.has_presence and not of.is_repeated

@@ -21,9 +21,10 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from ...errors import MissingReference, SchemaError
+from ...errors import DatumError, MissingReference, SchemaError
 from ..schema import Schema, require_extra
 from .pool import well_known
+from .walk import check_strings
 
 if TYPE_CHECKING:
     from google.protobuf.descriptor_pb2 import FileDescriptorProto
@@ -132,7 +133,8 @@ def parse_files(schema: Schema, data: bytes) -> list[FileDescriptorProto]:
     found = FileDescriptorSet()
     try:
         found.ParseFromString(data)
-    except DecodeError:
+        check_strings(found)
+    except (DecodeError, DatumError):
         raise SchemaError(schema.name, "it is not a descriptor set of protoc") from None
     return list(found.file)
 
@@ -155,7 +157,8 @@ def _descriptor(name: str, schema: Schema) -> FileDescriptorProto | None:
     found = FileDescriptorProto()
     try:
         found.ParseFromString(base64.b64decode(schema.text))
-    except (DecodeError, ValueError):
+        check_strings(found)
+    except (DecodeError, DatumError, ValueError):
         return None
     found.name = name
     return found
