@@ -9,8 +9,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
+from uuid import UUID
 
 import pytest
+from hypothesis import given as hypothesis_given
+from hypothesis import settings
+from hypothesis import strategies as st
 
 from kafkafs.storage.errors import ConfigError
 from kafkafs.storage.format.records.columns import Columns
@@ -29,6 +33,7 @@ from kafkafs.storage.schemas.decoding import (
     check_supplied,
     choose_subject,
 )
+from kafkafs.storage.schemas.framing import Framing
 from kafkafs.storage.schemas.registry.image import empty_image
 from kafkafs.storage.schemas.schema import Schema, SchemaDeletion, SubjectVersion
 from kafkafs.storage.schemas.supplied import SuppliedSchemas, TopicSchema, parse_supplied
@@ -202,8 +207,7 @@ class TestSchemasGivenForATopic:
 
 def _given(kind: str, text: str) -> TopicDecoder:
     """Returns the decoder of the topic t, whose values have this schema."""
-    supplied = SuppliedSchemas({("t", False): TopicSchema(Schema(kind, text))})
-    return Decoders(Schemas(supplied, empty_image())).for_topic("t")
+    return _decoder_of(SuppliedSchemas({("t", False): TopicSchema(Schema(kind, text))}))
 
 
 class TestFramesOfOtherRegistries:
@@ -321,6 +325,55 @@ def test_a_hostile_datum_is_shown_as_it_is(
     assert (found.kind, found.value) == raw_value(datum)
     assert found.error
     assert after.value == {"first": "Ada"}
+
+
+FRAMES = (b"", b"\0\0\0\0\x07", b"\3\0" + bytes(16), b"\3\5" + bytes(16), bytes(9))
+HEADER_NAMES = ("__value_schema_id", "__key_schema_id", "apicurio.value.globalId", "h")
+
+
+@hypothesis_given(
+    st.lists(
+        st.tuples(
+            st.none() | st.binary(max_size=30),
+            st.builds(bytes.__add__, st.sampled_from(FRAMES), st.binary(max_size=40)),
+            st.lists(
+                st.tuples(st.sampled_from(HEADER_NAMES), st.none() | st.binary(max_size=20)),
+                max_size=3,
+            ),
+        ),
+        min_size=1,
+        max_size=8,
+    ),
+    st.sampled_from(["AVRO", "JSON", "PROTOBUF", "OTHER"]),
+    st.sampled_from([None, *Framing]),
+)
+@settings(max_examples=200, deadline=None)
+def test_whatever_records_contain_each_has_a_line(
+    parts: list[Any], kind: str, framing: Framing | None
+) -> None:
+    text = {"AVRO": NAME, "JSON": '{"type":["object","string"]}', "PROTOBUF": PROTO}.get(kind, "x")
+    made = Schema(kind, text)
+    topics = {("t", False): TopicSchema(made, framing)}
+    supplied = SuppliedSchemas(topics, {7: made}, {UUID(int=0): made})
+    decoder = _SHARED.setdefault((kind, framing), _decoder_of(supplied))
+    records = [SimpleRecord(5, key, value, tuple(headers)) for key, value, headers in parts]
+    [columns] = decoded(encode(RecordColumns.from_records(records), BatchPlan()).data)
+    rows = lines(decoder, columns)
+    plain = map(json.loads, bytes(json_lines(columns, "t", 3)).splitlines())
+    values = decoder.decoded(columns)
+    assert len(rows) == len(parts)
+    for row, before, value in zip(rows, plain, values, strict=True):
+        assert (row["offset"], row["headers"]) == (before["offset"], before["headers"])
+        is_raw = value.kind in ("text", "binary", "null")
+        assert row["value"] == (before["value"] if is_raw else value.value)
+        assert ("error" in row) >= (value.error is not None)
+
+
+_SHARED: dict[tuple[str, Framing | None], TopicDecoder] = {}
+
+
+def _decoder_of(supplied: SuppliedSchemas) -> TopicDecoder:
+    return Decoders(Schemas(supplied, empty_image())).for_topic("t")
 
 
 @pytest.mark.parametrize(
