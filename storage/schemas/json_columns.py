@@ -11,14 +11,13 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
-from urllib.parse import urljoin
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from ..errors import DatumError, SchemaError
-from .json_cost import pointed
+from .json_cost import joined, pointed
 from .json_schema import JsonDecoder
 
 Int64s = NDArray[np.int64]
@@ -206,7 +205,7 @@ class _Shapes:
         return base, schema
 
     def _referenced(self, base: str, reference: str) -> tuple[str, Any]:
-        where, _, fragment = urljoin(base, reference).partition("#")
+        where, _, fragment = joined(base, reference).partition("#")
         root = self.decoder.document if where == self.decoder.uri else None
         return where, pointed(self.decoder.documents.get(where, root), fragment)
 

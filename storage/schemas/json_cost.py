@@ -79,7 +79,7 @@ class _Counter:
             for keyword in ("$id", "id", "$anchor", "$dynamicAnchor"):
                 name = found.get(keyword)
                 if isinstance(name, str):
-                    uri = _joined(inner, name if "id" in keyword else f"#{name}")
+                    uri = joined(inner, name if "id" in keyword else f"#{name}")
                     self._named.setdefault(uri, []).append((inner, found))
             stack += [(inner, each) for each in found.values()]
 
@@ -133,7 +133,7 @@ class _Counter:
 
     def _referenced(self, base: str, reference: str) -> tuple[list[_At], int]:
         """Returns what a reference may mean, or else the applications that it may cost."""
-        uri = _joined(base, reference)
+        uri = joined(base, reference)
         if uri in self._named:
             return self._named[uri], 0
         where, fragment = urldefrag(uri)
@@ -164,11 +164,14 @@ def _base_of(base: str, schema: dict[str, Any]) -> str:
     for keyword in ("$id", "id"):
         name = schema.get(keyword)
         if isinstance(name, str):
-            return urldefrag(_joined(base, name)).url or base
+            return urldefrag(joined(base, name)).url or base
     return base
 
 
-def _joined(base: str, reference: str) -> str:
+def joined(base: str, reference: str) -> str:
+    """Returns a reference as an absolute URI, without an empty fragment."""
+    if reference.startswith("#"):
+        return (urldefrag(base).url + reference).removesuffix("#")
     try:
         return urljoin(base, reference).removesuffix("#")
     except ValueError:

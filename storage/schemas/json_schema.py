@@ -12,10 +12,9 @@ import re
 from codecs import BOM_UTF8
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import urljoin
 
 from ..errors import DatumError, SchemaError
-from .json_cost import cost_of
+from .json_cost import cost_of, joined
 from .schema import Schema, require_extra
 
 if TYPE_CHECKING:
@@ -32,7 +31,9 @@ _MAX_PATTERN_BYTES: Final = 2 << 20
 #: What is shown of why a value does not fit, in characters.
 _MAX_WHY: Final = 300
 #: Where schemas without an id lie, so that relative references mean something.
-BASE: Final = "kafkafs:///"
+BASE: Final = "http://kafkafs.invalid/"
+#: The places, each of a schema, from which references are followed.
+_MAX_PLACES: Final = 10_000
 _DRAFT_7: Final = "http://json-schema.org/draft-07/schema#"
 #: The schemas that may be applied to one datum, all places counted: some seconds.
 _MAX_APPLICATIONS: Final = 10**8
@@ -63,7 +64,7 @@ class JsonDecoder:
         self.document = _document(schema, schema)
         self.documents = _resources(schema, self.document, referenced)
         document = self.document
-        self.uri = _uris(BASE, _id(document))[-1].partition("#")[0]
+        self.uri = joined(BASE, _id(document)).partition("#")[0]
         if isinstance(document, dict) and not isinstance(document.get("$schema"), str):
             document = {**document, "$schema": _DRAFT_7}  # as the registry itself does
         try:
@@ -188,14 +189,24 @@ def _resources(schema: Schema, root: Any, referenced: Mapping[str, Schema]) -> d
     """Returns the referenced schemas by all URIs under which they may be looked for: a reference is
     relative to the id of the schema that contains it, or to the name of that schema."""
     documents = {name: _document(schema, each) for name, each in referenced.items()}
-    found = {each: document for name, document in documents.items() for each in _uris(BASE, name)}
-    bases = [(schema, _id(root)), *((each, _id(documents[n])) for n, each in referenced.items())]
-    bases += [(each, urljoin(BASE, name)) for name, each in referenced.items()]
-    for containing, base in bases:
-        for reference in containing.references:
-            if base and reference.name in documents:
-                for uri in _uris(base, reference.name):
+    found = dict(documents)
+    stack = [(schema, root, BASE)]
+    for name, each in referenced.items():
+        found.setdefault(joined(BASE, name), documents[name])
+        stack.append((each, documents[name], joined(BASE, name)))
+    seen: set[tuple[int, str]] = set()
+    while stack and len(seen) < _MAX_PLACES:
+        containing, document, base = stack.pop()
+        for place in {base, joined(base, _id(document)).partition("#")[0]}:
+            if (id(containing), place) in seen:
+                continue
+            seen.add((id(containing), place))
+            for reference in containing.references:
+                other = referenced.get(reference.name)
+                if other is not None:
+                    uri = joined(place, reference.name)
                     found.setdefault(uri, documents[reference.name])
+                    stack.append((other, documents[reference.name], uri))
     return found
 
 
@@ -204,13 +215,6 @@ def _id(document: Any) -> str:
         return ""
     found = document.get("$id", document.get("id"))
     return found if isinstance(found, str) else ""
-
-
-def _uris(base: str, name: str) -> tuple[str, ...]:
-    try:
-        return name, urljoin(base, name)
-    except ValueError:
-        return (name,)
 
 
 def _why(error: ValidationError) -> str:

@@ -8,7 +8,7 @@ one with presence is null. Extensions and unknown fields have no column.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from operator import attrgetter, methodcaller
@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 
 from ...errors import DatumError, SchemaError
 from ..framing import MessageRef
-from .decoder import NOT_UTF8, TOO_DEEP, ProtobufDecoder
+from .decoder import TOO_DEEP, ProtobufDecoder
+from .walk import is_map
 
 if TYPE_CHECKING:
     from google.protobuf.descriptor import Descriptor, FieldDescriptor
@@ -148,26 +149,23 @@ class _Field:
         if self.is_repeated:
             return self._list(messages, rows, found)
         if not self.has_presence:
-            values = _values(messages, rows, found, attrgetter(self.name))
+            values = list(map(attrgetter(self.name), messages))
             return self.column.build(values, rows, found)
         is_there = np.fromiter(
             map(methodcaller("HasField", self.name), messages), np.bool_, len(messages)
         )
         if is_there.all():
-            values = _values(messages, rows, found, attrgetter(self.name))
+            values = list(map(attrgetter(self.name), messages))
             return self.column.build(values, rows, found)
         present = [messages[place] for place in np.flatnonzero(is_there).tolist()]
         inner = rows[is_there]
-        values = _values(present, inner, found, attrgetter(self.name))
+        values = list(map(attrgetter(self.name), present))
         return _spread(self.column.build(values, inner, found), is_there)
 
     def _list(self, messages: Sequence[Message], rows: Int64s, found: _Build) -> pa.Array:
         lists = [getattr(each, self.name) for each in messages]
         offsets, inner = _lengths(lists, rows)
-        try:
-            values = list(chain.from_iterable(lists))
-        except UnicodeDecodeError:
-            values = _texts(lists, rows, found)
+        values = list(chain.from_iterable(lists))
         return pa.ListArray.from_arrays(offsets, self.column.build(values, inner, found))
 
     def _map(
@@ -208,37 +206,6 @@ def _spread(dense: pa.Array, is_there: NDArray[np.bool_]) -> pa.Array:
     return dense.take(pa.array(places, mask=~is_there))
 
 
-def _values(
-    messages: Sequence[Message], rows: Int64s, found: _Build, get: Callable[[Any], Any]
-) -> list[Any]:
-    """Returns a field of messages. Where it is a string that is not UTF-8, which proto2 does not
-    check, the datum fails."""
-    try:
-        return list(map(get, messages))
-    except UnicodeDecodeError:
-        values: list[Any] = []
-        for row, each in zip(rows.tolist(), messages, strict=True):
-            try:
-                values.append(get(each))
-            except UnicodeDecodeError:
-                found.fail([row], NOT_UTF8)
-                values.append("")
-        return values
-
-
-def _texts(lists: Sequence[Any], rows: Int64s, found: _Build) -> list[str]:
-    """Returns the strings of repeated fields, as `_values`."""
-    values: list[str] = []
-    for row, each in zip(rows.tolist(), lists, strict=True):
-        for place in range(len(each)):
-            try:
-                values.append(each[place])
-            except UnicodeDecodeError:
-                found.fail([row], NOT_UTF8)
-                values.append("")
-    return values
-
-
 @dataclass(slots=True)
 class _Shapes:
     """Makes the columns of messages; counts them, as their number can be exponential in that of
@@ -266,7 +233,7 @@ class _Shapes:
         self.count += 1
         if self.count > MAX_COLUMNS:
             raise SchemaError(self.name, f"it has more than {MAX_COLUMNS:,} columns")
-        if of.message_type is not None and of.message_type.GetOptions().map_entry:
+        if is_map(of):
             key, value = (of.message_type.fields_by_name[each] for each in ("key", "value"))
             return _Field(of.name, self.value(value, outer), keys=_scalar(key))
         presence = of.has_presence and not of.is_repeated

@@ -21,9 +21,10 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from ...errors import MissingReference, SchemaError
+from ...errors import DatumError, MissingReference, SchemaError
 from ..schema import Schema, require_extra
 from .pool import well_known
+from .walk import check_strings
 
 if TYPE_CHECKING:
     from google.protobuf.descriptor_pb2 import FileDescriptorProto
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 MAX_TEXT_BYTES: Final = 8 << 20
 _MAX_NAME_BYTES: Final = 1000
 _MAX_PART_BYTES: Final = 200
-_SECONDS: Final = 10
+_SECONDS: Final = 5
 _MEMORY: Final = 1 << 30
 _MAX_OUTPUT_BYTES: Final = 64 << 20
 #: What is shown of the compiler's complaints, in characters.
@@ -42,6 +43,8 @@ _KEPT: Final = 64
 #: Where files lie that a schema may import although nobody gave them.
 _COMMON: Final = "google/type/"
 _MISSING: Final = re.compile(r"^(\S+): File not found\.$", re.MULTILINE)
+# What begins with a file's name. The library logs other lines.
+_COMPLAINT: Final = re.compile(r"[^\s:]+:")
 _BASE64: Final = re.compile(r"[A-Za-z0-9+/\s]+={0,2}\s*")
 # Sets the limits before anything is parsed. -S leaves out what .pth files would import.
 _PROGRAM: Final = """
@@ -130,7 +133,8 @@ def parse_files(schema: Schema, data: bytes) -> list[FileDescriptorProto]:
     found = FileDescriptorSet()
     try:
         found.ParseFromString(data)
-    except DecodeError:
+        check_strings(found)
+    except (DecodeError, DatumError):
         raise SchemaError(schema.name, "it is not a descriptor set of protoc") from None
     return list(found.file)
 
@@ -153,7 +157,8 @@ def _descriptor(name: str, schema: Schema) -> FileDescriptorProto | None:
     found = FileDescriptorProto()
     try:
         found.ParseFromString(base64.b64decode(schema.text))
-    except (DecodeError, ValueError):
+        check_strings(found)
+    except (DecodeError, DatumError, ValueError):
         return None
     found.name = name
     return found
@@ -276,7 +281,7 @@ def _write(schema: Schema, directory: Path, texts: Mapping[str, bytes]) -> None:
 
 
 def _too_much() -> str:
-    return f"protoc needs more than {_SECONDS} seconds or {_MEMORY >> 20:,} MiB for it"
+    return f"protoc needs more than {_SECONDS} s or {_MEMORY >> 20:,} MiB for it"
 
 
 def _refused(schema: Schema, main: str, code: int, output: str) -> SchemaError:
@@ -285,7 +290,9 @@ def _refused(schema: Schema, main: str, code: int, output: str) -> SchemaError:
     if missing:
         why = f"{missing[1]}, which it imports, is missing"
         return MissingReference(schema.name, why)
-    lines = [each for each in output.splitlines() if ": warning: " not in each and each.strip()]
+    lines = [
+        each for each in output.splitlines() if _COMPLAINT.match(each) and ": warning: " not in each
+    ]
     if code < 0 or not lines or "MemoryError" in output or "bad_alloc" in output:
         return SchemaError(schema.name, _too_much())
     why = "; ".join(line.removeprefix(f"{main}:") for line in lines)

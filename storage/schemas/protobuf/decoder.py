@@ -15,15 +15,14 @@ from ..conventions import base64_text, number
 from ..framing import MessageRef
 from ..schema import Schema, require_extra
 from .compiler import FileSet, file_set
-from .pool import make_pool
+from .pool import make_pool, messages
+from .walk import NOT_UTF8, Step, check_strings, is_map, submessages
 
 if TYPE_CHECKING:
     from google.protobuf.descriptor import Descriptor, FieldDescriptor
-    from google.protobuf.descriptor_pb2 import DescriptorProto, FileDescriptorProto
+    from google.protobuf.descriptor_pb2 import DescriptorProto
     from google.protobuf.message import Message
 
-#: A key of an object or a place in an array.
-_Step = str | int
 _WELL_KNOWN: Final = frozenset(
     f"google.protobuf.{name}"
     for name in ("Any", "Timestamp", "Duration", "FieldMask", "Struct", "Value", "ListValue")
@@ -32,7 +31,6 @@ _WELL_KNOWN: Final = frozenset(
 _FREE: Final = frozenset(
     f"google.protobuf.{name}" for name in ("Any", "Struct", "Value", "ListValue")
 )
-NOT_UTF8: Final = "a string is not UTF-8"
 TOO_DEEP: Final = "values are nested too deeply"
 _VARINT: Final = 0
 _DELIMITED: Final = 2
@@ -67,11 +65,13 @@ class ProtobufDecoder:
         """Raises SchemaError."""
         by_name = {each.name: each for each in files.others} | {files.main.name: files.main}
         self._pool = make_pool(schema.name, by_name)
-        self._messages = dict(_messages(files.main))
+        self._messages = dict(messages(files.main))
         self._main = files.main
         self._name = schema.name
         self._parsers: dict[str, _Parser] = {}
         self._with_maps: dict[str, bool] = {}
+        # The library checks the strings of proto3 only.
+        self._may_not_be_utf8 = any(each.syntax != "proto3" for each in by_name.values())
         if schema.message:
             try:
                 self._first = self._full_name(schema.message)
@@ -108,15 +108,23 @@ class ProtobufDecoder:
     def parse(self, payload: bytes | memoryview, names: Sequence[str]) -> Message:
         """Returns a datum as a message of the first name; as one of the second if only then all of
         it is known. Raises DatumError if it is none, or nothing of it is known."""
-        parsed = self._parsed(payload, names[0])
         if len(names) == 1:
-            return parsed
+            return self._parsed(payload, names[0])
+        parsed, why = None, None
         try:
-            if _unknown(parsed):
-                other = self._parsed(payload, names[1])
-                return parsed if _unknown(other) else other
+            parsed = self._parsed(payload, names[0])
+            if not _unknown(parsed):
+                return parsed
+        except DatumError as error:
+            why = error
+        try:
+            other = self._parsed(payload, names[1])
+            if parsed is None or not _unknown(other):
+                return other
         except DatumError:
             pass
+        if parsed is None:
+            raise why or DatumError(f"not a message {names[0]}")
         return parsed
 
     def to_json(self, payload: bytes | memoryview, message: MessageRef = None) -> Any:
@@ -127,15 +135,11 @@ class ProtobufDecoder:
             raise DatumError(TOO_DEEP) from None
 
     def message_to_json(self, message: Message) -> Any:
-        """Returns a message as JSON values. Raises DatumError if a string in it is not UTF-8."""
+        """Returns a parsed message as JSON values."""
         try:
             return self._to_json(message)
         except _failures():
-            pass
-        try:
             return self._patched(message)
-        except UnicodeDecodeError:
-            raise DatumError(NOT_UTF8) from None
 
     def _full_name(self, name: str) -> str:
         """Returns the full name of a message that is named with or without its package, or by its
@@ -187,6 +191,8 @@ class ProtobufDecoder:
             raise DatumError(f"not a message {name}: {causes}") from None
         if len(payload) and payload[0] not in parser.starts and _has_only_unknown(parsed):
             raise DatumError(f"not a message {name}: it has none of its fields")
+        if self._may_not_be_utf8:
+            check_strings(parsed)
         return parsed
 
     def _add_parser(self, name: str) -> _Parser:
@@ -197,7 +203,7 @@ class ProtobufDecoder:
         made = _Parser(
             GetMessageClass(descriptor).FromString,
             frozenset(_starts(descriptor)),
-            (DecodeError, UnicodeDecodeError),
+            (DecodeError,),
         )
         self._parsers[name] = made
         return made
@@ -234,12 +240,12 @@ class ProtobufDecoder:
         for field, value in message.ListFields():
             if field.message_type is None or not self._has_maps(field.message_type):
                 continue
-            for steps, part in _submessages(field, value):
+            for steps, part in submessages(field, value):
                 at = shown
                 for step in steps[:-1]:
                     at = at[step]
                 at[steps[-1]] = self._in_order(part, at[steps[-1]])
-            if _is_map(field):
+            if is_map(field):
                 shown[field.name] = _sorted(shown[field.name], deep=False)
         return shown
 
@@ -248,7 +254,7 @@ class ProtobufDecoder:
         of their fields. The message is changed."""
         if message.DESCRIPTOR.full_name in _WELL_KNOWN:
             return self._fields(message)
-        holes: list[tuple[tuple[_Step, ...], Any]] = []
+        holes: list[tuple[tuple[Step, ...], Any]] = []
         self._cut(message, (), holes)
         whole = self._to_json(message)
         for path, value in holes:
@@ -261,12 +267,12 @@ class ProtobufDecoder:
     def _cut(
         self,
         message: Message,
-        path: tuple[_Step, ...],
-        holes: list[tuple[tuple[_Step, ...], Any]],
+        path: tuple[Step, ...],
+        holes: list[tuple[tuple[Step, ...], Any]],
     ) -> None:
         """Adds the parts that json_format refuses to `holes`, with their paths, and clears them."""
         for field, value in message.ListFields():
-            for steps, part in _submessages(field, value):
+            for steps, part in submessages(field, value):
                 inner = (*path, *steps)
                 if part.DESCRIPTOR.full_name not in _WELL_KNOWN:
                     self._cut(part, inner, holes)
@@ -283,12 +289,12 @@ class ProtobufDecoder:
             return {"@type": message.type_url, "value": base64_text(message.value)}
         found: dict[str, Any] = {}
         for field, value in message.ListFields():
-            parts = {steps: self._shown(part) for steps, part in _submessages(field, value)}
+            parts = {steps: self._shown(part) for steps, part in submessages(field, value)}
             if not parts:
                 found[field.name] = _scalars(field, value)
             elif (field.name,) in parts:
                 found[field.name] = parts[field.name,]
-            elif _is_map(field):
+            elif is_map(field):
                 found[field.name] = _sorted({s[1]: part for s, part in parts.items()}, deep=False)
             else:
                 found[field.name] = list(parts.values())
@@ -310,17 +316,6 @@ def _failures() -> tuple[type[Exception], ...]:
     return Error, DecodeError, TypeError, ValueError
 
 
-def _messages(file: FileDescriptorProto) -> Iterator[tuple[str, DescriptorProto]]:
-    """Yields all messages of a file by full name, as they stand in it."""
-    prefix = f"{file.package}." if file.package else ""
-    stack = [(prefix, each) for each in reversed(file.message_type)]
-    while stack:
-        prefix, each = stack.pop()
-        name = prefix + each.name
-        yield name, each
-        stack += [(f"{name}.", inner) for inner in reversed(each.nested_type)]
-
-
 def _sorted(shown: Any, *, deep: bool = True) -> Any:
     """Returns JSON with the members of objects sorted."""
     if isinstance(shown, dict):
@@ -339,10 +334,7 @@ def _starts(message: Descriptor) -> Iterator[int]:
 
 
 def _has_only_unknown(message: Message) -> bool:
-    try:
-        return not message.ListFields() and _unknown(message) > 0
-    except UnicodeDecodeError:
-        return False
+    return not message.ListFields() and _unknown(message) > 0
 
 
 def _unknown(message: Message) -> int:
@@ -350,29 +342,6 @@ def _unknown(message: Message) -> int:
     from google.protobuf.unknown_fields import UnknownFieldSet
 
     return len(UnknownFieldSet(message))
-
-
-def _is_map(field: FieldDescriptor) -> bool:
-    of = field.message_type
-    return of is not None and of.GetOptions().map_entry
-
-
-def _submessages(field: FieldDescriptor, value: Any) -> Iterator[tuple[tuple[_Step, ...], Message]]:
-    """Yields the messages in a field, if it has messages, with the steps to each in JSON."""
-    if field.message_type is None:
-        return
-    name = f"[{field.full_name}]" if field.is_extension else field.name
-    if _is_map(field):
-        if field.message_type.fields_by_name["value"].message_type is None:
-            return
-        for key in value:
-            shown = str(key).lower() if isinstance(key, bool) else str(key)
-            yield (name, shown), value[key]
-    elif field.is_repeated:
-        for place, part in enumerate(value):
-            yield (name, place), part
-    else:
-        yield (name,), value
 
 
 def _scalars(field: FieldDescriptor, value: Any) -> Any:

@@ -6,7 +6,7 @@ them another meaning.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from ...errors import MissingReference, SchemaError
 
 if TYPE_CHECKING:
-    from google.protobuf.descriptor_pb2 import FileDescriptorProto
+    from google.protobuf.descriptor_pb2 import DescriptorProto, FileDescriptorProto
     from google.protobuf.descriptor_pool import DescriptorPool
 
 #: In an order in which each stands after those that it imports.
@@ -47,12 +47,27 @@ def make_pool(name: str, files: Mapping[str, FileDescriptorProto]) -> Descriptor
     for file in _sorted(name, files):
         if file.name in added:
             continue
+        for full_name, each in messages(file):
+            fields = [(field.name, field.number) for field in each.field]
+            if each.options.map_entry and sorted(fields) != [("key", 1), ("value", 2)]:
+                raise SchemaError(name, f"{full_name} is no entry of a map")
         try:
             pool.AddSerializedFile(file.SerializeToString())
         except (TypeError, ValueError) as error:
             raise SchemaError(name, f"{file.name or 'it'} cannot be used: {error}") from None
         added.add(file.name)
     return pool
+
+
+def messages(file: FileDescriptorProto) -> Iterator[tuple[str, DescriptorProto]]:
+    """Yields all messages of a file by full name, as they stand in it."""
+    prefix = f"{file.package}." if file.package else ""
+    stack = [(prefix, each) for each in reversed(file.message_type)]
+    while stack:
+        prefix, each = stack.pop()
+        name = prefix + each.name
+        yield name, each
+        stack += [(f"{name}.", inner) for inner in reversed(each.nested_type)]
 
 
 def _sorted(name: str, files: Mapping[str, FileDescriptorProto]) -> list[FileDescriptorProto]:

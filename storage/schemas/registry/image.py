@@ -84,6 +84,7 @@ class RegistryImage:
         for each in sorted(self._gone, key=lambda each: -each.offset):
             if each.schema.id is not None:
                 self._gone_by_id[each.schema.id].append(each)
+        self._gone_guids = {each.schema.guid for each in self._gone}
         self._by_guid = self._guids()
 
     def including_deleted(self) -> RegistryImage:
@@ -184,13 +185,15 @@ class RegistryImage:
     def missing(self, schema_id: int | None, guid: UUID | None) -> str:
         what = "id" if schema_id is not None else "GUID"
         why = f"no schema with this {what}"
+        # Garbage names a different schema in each record.
+        known = self._gone_guids if schema_id is None else self._gone_by_id
+        if (guid if schema_id is None else schema_id) not in known:
+            return why
         gone = [
             each
             for each in self._gone
             if (each.schema.id == schema_id if schema_id is not None else each.schema.guid == guid)
         ]
-        if not gone:
-            return why
         names = ", ".join(f"{each.subject} version {each.version}" for each in gone[:3])
         return f"{why}; it was deleted and is still on the disk ({names})"
 
