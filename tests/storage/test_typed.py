@@ -7,6 +7,7 @@ import json
 import math
 import pickle
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from datetime import date, datetime, time
@@ -283,6 +284,44 @@ def test_values_equal_those_of_confluents_deserializers(
                     assert value is None
     assert not expected
     assert count == equal
+
+
+@pytest.mark.parametrize(
+    ("topic", "reasons"),
+    [
+        ("s-json", {None: 40}),
+        (
+            "s-proto",
+            {
+                None: 37,
+                "it is a shop_v1.Order.Note, not a shop_v1.Order": 12,
+                "it is a shop_v1.Order.Line.Part, not a shop_v1.Order": 7,
+                "it is a shop_v1.Refund, not a shop_v1.Order": 4,
+            },
+        ),
+    ],
+)
+def test_protobuf_and_json_schema(
+    engine: Engine, topic: str, reasons: Mapping[str | None, int]
+) -> None:
+    decoder = TypedDecoder(SchemaCatalog(engine).schemas(), topic)
+    lines = (answers.directory("schemas43") / "decoded.jsonl").read_text().splitlines()
+    expected = {
+        (row["partition"], row["offset"]): row["value"]["value"]
+        for row in map(json.loads, lines)
+        if row["topic"] == topic
+    }
+    found: Counter[str | None] = Counter()
+    for number in engine.partitions_of(topic):
+        for columns in engine.log(topic, number).view().scan():
+            assert isinstance(columns, Columns)
+            values, whys = decoder.columns(columns)
+            values.validate(full=True)
+            found.update(whys.to_pylist())
+            for offset, value in zip(columns.offsets.tolist(), values.field("id"), strict=True):
+                if value.is_valid:
+                    assert str(value.as_py()) == str(expected[number, offset]["id"])
+    assert found == reasons
 
 
 def test_the_schema_is_that_of_the_newest_version(engine: Engine) -> None:
