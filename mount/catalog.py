@@ -32,7 +32,7 @@ from .vfs.contents import Contents
 from .vfs.inodes import Places, RecentPlaces
 
 if TYPE_CHECKING:
-    from kafkafs.storage import RegistryReader
+    from kafkafs.storage import DecoderCatalog, Decoders, RegistryReader
 
     from .node import FixedFile
     from .writes.changes import Changes
@@ -101,12 +101,26 @@ class Catalog:
         self._partitions: dict[TopicPartition, MountedPartition] = {}
         self._lock = threading.Lock()  # guards _partitions
 
-    @cached_property
+    @property
     def registry(self) -> RegistryReader:
         """The schema registry."""
-        from kafkafs.storage import RegistryReader  # which few mounts need
+        return self._decoders.schemas.reader
 
-        return RegistryReader(self.engine, reader_config(self.engine.configs).kafkafs_schemas_topic)
+    @cached_property
+    def _decoders(self) -> DecoderCatalog:
+        from kafkafs.storage import DecoderCatalog  # which few mounts need
+
+        return DecoderCatalog(self.engine)
+
+    def decoders(self) -> Decoders:
+        """Returns the decoders of keys and values as of now; the same object if no schema changed.
+        May read the registry's topic. Raises LogDirError or OSError if it cannot be read."""
+        return self._decoders.decoders()
+
+    @property
+    def last_decoders(self) -> Decoders | None:
+        """The decoders returned last; None before. Costs nothing."""
+        return self._decoders.last
 
     def topics(self) -> Mapping[str, list[int]]:
         """Returns the topics in order of name, each with its partition numbers in order."""

@@ -74,6 +74,7 @@ from .errors import OffsetNotFound as OffsetNotFound
 from .errors import PartitionNotOpened as PartitionNotOpened
 from .errors import RecordListTooLarge as RecordListTooLarge
 from .errors import Refused as Refused
+from .errors import SchemaError as SchemaError
 from .errors import SegmentGone as SegmentGone
 from .errors import StorageError as StorageError
 from .errors import TopicExists as TopicExists
@@ -85,6 +86,7 @@ from .errors import Unregistered as Unregistered
 from .errors import fresh as fresh
 from .format.checksum import crc32c_implementation as crc32c_implementation
 from .format.files.checkpoints import MetaProperties as MetaProperties
+from .format.files.names import INTERNAL_TOPICS as INTERNAL_TOPICS
 from .format.files.names import LEADER_EPOCH_FILE as LEADER_EPOCH_FILE
 from .format.files.names import META_PROPERTIES_FILE as META_PROPERTIES_FILE
 from .format.files.names import METADATA_TOPIC as METADATA_TOPIC
@@ -160,6 +162,7 @@ from .io.durable import WritableFile as WritableFile
 from .io.local_path import local_path as local_path
 from .io.lock import who_holds as who_holds
 from .io.retry import retry_if_gone as retry_if_gone
+from .lines.decoded_lines import decoded_lines as decoded_lines
 from .lines.json_input import parse_json as parse_json
 from .lines.json_output import bytes_as_json as bytes_as_json
 from .lines.json_output import json_lines as json_lines
@@ -194,6 +197,7 @@ from .log.state.producers import OpenTransaction as OpenTransaction
 from .log_dirs.engine import Engine as Engine
 from .log_dirs.log_dir import PartitionDir as PartitionDir
 from .log_dirs.log_dir import check_is_log_dir as check_is_log_dir
+from .log_dirs.log_dirs import SCHEMAS_CONFIG as SCHEMAS_CONFIG
 from .log_dirs.log_dirs import absolute_configs as absolute_configs
 from .log_dirs.log_dirs import configs_of_both as configs_of_both
 from .log_dirs.purging import FoundLeftover as FoundLeftover
@@ -204,7 +208,6 @@ from .metadata.history import ClusterChange as ClusterChange
 from .operations.append import AppendedLines as AppendedLines
 from .operations.append import AppendLines as AppendLines
 from .operations.append import append_lines as append_lines
-from .operations.cluster import INTERNAL_TOPICS as INTERNAL_TOPICS
 from .operations.cluster import ClusterState as ClusterState
 from .operations.cluster import ClusterSubject as ClusterSubject
 from .operations.cluster import DescribeCluster as DescribeCluster
@@ -376,10 +379,24 @@ from .operations.why import Standing as Standing
 from .operations.why import Why as Why
 from .operations.why import explained as explained
 from .operations.why import why as why
-from .schemas.registry import RegistryImage as RegistryImage
-from .schemas.registry import RegistryReader as RegistryReader
-from .schemas.registry_state import RegisteredVersion as RegisteredVersion
+from .schemas.catalog import SchemaCatalog as SchemaCatalog
+from .schemas.catalog import Schemas as Schemas
+from .schemas.decoding import DecoderCatalog as DecoderCatalog
+from .schemas.decoding import Decoders as Decoders
+from .schemas.decoding import TopicDecoder as TopicDecoder
+from .schemas.decoding import check_supplied as check_supplied
+from .schemas.registry.image import RegistryImage as RegistryImage
+from .schemas.registry.image import RegistryReader as RegistryReader
+from .schemas.registry.state import RegisteredVersion as RegisteredVersion
+from .schemas.schema import Schema as Schema
 from .schemas.schema import qualified as qualified
+from .schemas.supplied import SuppliedSchemas as SuppliedSchemas
+from .schemas.typed.decoder import DECODED_NAMES as DECODED_NAMES
+from .schemas.typed.decoder import DecodedColumns as DecodedColumns
+from .schemas.typed.decoder import arrow_type_of as arrow_type_of
+from .schemas.typed.reader_schema import ReaderSchema as ReaderSchema
+from .schemas.typed.reader_schema import TopicReaders as TopicReaders
+from .schemas.typed.sources import SchemaSourceDirs as SchemaSourceDirs
 from .segment.check.verify_digest import SegmentDigest as SegmentDigest
 from .segment.check.verify_index import Finding as Finding
 from .segment.dump.dump import Dump as Dump

@@ -24,7 +24,7 @@ from typing import Any
 import pytest
 
 from kafkafs.cli import share
-from kafkafs.cli.installation import EXTRAS
+from kafkafs.cli.installation import EXTRAS, module_of
 from tests.unchanged import ROOT, Proof
 
 KERNELS = "kafkafs/storage/format/kernels"
@@ -34,6 +34,7 @@ NEEDING = {
     "mount": ("mount/fuse/", "mount/session/session.py"),
     "report": ("mount/documents/report/page.py",),
     "restore": ("kafkafs/restore/",),
+    "schemas": ("storage/schemas/protobuf/", "storage/schemas/json_schema.py"),
     "spark": ("kafkafs/spark/", "kafkafs/cli/verbs/spark"),
     "sql": ("kafkafs/duckdb.py", "kafkafs/sql/"),
 }
@@ -79,6 +80,11 @@ def foreign_imports() -> Iterator[tuple[str, str]]:
                         yield str(path.relative_to(ROOT)), name
 
 
+def modules_of(extra: str) -> set[str]:
+    """Returns the top-level modules of an extra's distributions."""
+    return {module_of(each).split(".")[0] for each in EXTRAS[extra]}
+
+
 def test_dependencies_are_what_the_code_imports() -> None:
     """Those of an extra are imported only by the files that need the extra."""
     optional = project()["optional-dependencies"]
@@ -88,14 +94,14 @@ def test_dependencies_are_what_the_code_imports() -> None:
     owners = importlib.metadata.packages_distributions()
     used: defaultdict[str, set[str]] = defaultdict(set)
     for file, module in foreign_imports():
-        extra = next((extra for extra, modules in EXTRAS.items() if module in modules), "")
+        extra = next((extra for extra in EXTRAS if module in modules_of(extra)), "")
         used[extra] |= {distribution(owner) for owner in owners.get(module, [module])}
         assert not extra or file.startswith(NEEDING[extra]), f"{file} needs {module}"
     assert used == declared
 
 
 def test_all_but_the_layer_of_an_extra_is_imported_without_it() -> None:
-    extras = [name for modules in EXTRAS.values() for name in modules]
+    extras = [name for extra in EXTRAS for name in modules_of(extra)]
     needing = (
         "/restore/",
         "/spark/",
@@ -256,7 +262,7 @@ class Installed:
 
     def run(self, *words: object, form: str = "") -> subprocess.CompletedProcess[str]:
         """Runs `kafkafs` with KAFKAFS_KERNELS=form, no extra to import, and no program to run."""
-        extras = [name for modules in EXTRAS.values() for name in modules]
+        extras = [name for extra in EXTRAS for name in modules_of(extra)]
         program = (
             "import importlib.util, sys; find = importlib.util.find_spec\n"
             f"sys.modules.update(dict.fromkeys({extras}))\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import os
 import re
 import shutil
@@ -28,7 +29,7 @@ from kafkafs.mount.writes.changes import Changes
 from kafkafs.storage.config.kafka import config_texts, reader_config, run_configs
 from kafkafs.storage.log_dirs.engine import Engine
 from kafkafs.storage.log_manager import LogManager
-from tests import warm_python
+from tests import registry_records, warm_python
 from tests.readme import (
     API_PAGE,
     CLI_PAGE,
@@ -383,7 +384,7 @@ def test_the_python_example_of_the_readme_runs(
 
 
 def test_the_python_examples_run(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    reading, earlier, threads, sql, writing = blocks(API_PAGE.read_text(), "python")
+    reading, _, earlier, threads, sql, writing = blocks(API_PAGE.read_text(), "python")
     scope: dict[str, Any] = {}
     exec(placed(reading, place), scope)
     printed = capsys.readouterr().out.splitlines()
@@ -407,6 +408,26 @@ def test_the_python_examples_run(place: Path, capsys: pytest.CaptureFixture[str]
     with kafkafs.open(str(place / "new")) as d:
         assert [d["orders", 0].end_offset, d["payments", 1].end_offset] > [0, 0]
         assert d["payments", 1].record(0).value == b"12.50"
+
+
+def test_the_python_example_of_decoding_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fields = [{"name": "customer", "type": "string"}, {"name": "total", "type": "double"}]
+    order = json.dumps({"type": "record", "name": "Order", "fields": fields})
+    (tmp_path / "order.avsc").write_text(order)
+    with kafkafs.open(tmp_path / "data", writable=True) as d:
+        for topic in ("_schemas", "orders"):
+            d.create_topic(topic)
+        version = registry_records.schema("orders-value", 1, 7, order)
+        d["_schemas", 0].append([kafkafs.ProducerRecord(version.value, key=version.key)])
+        d["orders", 0].append([b"\0\0\0\0\x07\x06amy" + bytes(8), b"text"])
+    monkeypatch.chdir(tmp_path)
+    scope: dict[str, Any] = {}
+    exec(placed(blocks(API_PAGE.read_text(), "python")[1], tmp_path), scope)
+    assert scope["frame"].columns == ["customer", "total"]
+    assert scope["frame"]["customer"].to_list() == ["amy", None]
+    assert "its bytes name no schema" in capsys.readouterr().out
 
 
 def test_the_examples_of_the_verbs_run(place: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING, Final
@@ -9,35 +10,107 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from kafkafs.storage import Columns, Damage
+    from kafkafs.storage import (
+        Columns,
+        Damage,
+        DecodedColumns,
+        ReaderSchema,
+        RegisteredVersion,
+        Schema,
+        SchemaCatalog,
+        Schemas,
+    )
+
+    #: Whether to decode, or with which schema: the path of a file, or one of `schemas()`. Scans
+    #: that belong together share their DecodedColumns.
+    Decode = bool | str | os.PathLike[str] | Schema | RegisteredVersion | DecodedColumns
 
 READ_COMMITTED: Final = "read_committed"  # the default of every `isolation`
 
 
+def decoded_columns(catalog: SchemaCatalog, topic: str, decode: Decode) -> DecodedColumns | None:
+    """Returns the columns that decoding adds to those of a topic's records, None for `decode`
+    False. Raises SchemaError."""
+    if decode is False:
+        return None
+    from kafkafs.storage import DecodedColumns, TopicReaders
+
+    if isinstance(decode, DecodedColumns):
+        return decode
+    schemas = catalog.schemas()
+    readers = None if decode is True else TopicReaders(_reader(schemas, decode))
+    return DecodedColumns.of_topic(schemas, topic, readers)
+
+
+def _reader(schemas: Schemas, given: Decode) -> ReaderSchema:
+    from kafkafs.storage import ReaderSchema, Schema
+
+    if isinstance(given, str | os.PathLike):
+        return ReaderSchema.of_file(os.fspath(given))
+    schema = given if isinstance(given, Schema) else getattr(given, "schema", None)
+    if not isinstance(schema, Schema):
+        what = f"True, the path of a file, or one of schemas(), not {given!r:.80}"
+        raise TypeError(f"decode must be {what}")
+    return ReaderSchema.of(schemas, schema)
+
+
+class ArrowForm:
+    """The record batches of a scan: its `columns`, by default all, and those that are decoded."""
+
+    def __init__(self, columns: Sequence[str] | None, decoded: DecodedColumns | None) -> None:
+        """Raises ValueError for unknown columns, or none."""
+        import pyarrow as pa
+
+        from kafkafs.storage import DECODED_NAMES, RECORD_SCHEMA
+
+        fields = [*RECORD_SCHEMA, *(() if decoded is None else decoded.schema)]
+        known = {field.name: field for field in fields}
+        self._names = list(known if columns is None else columns)
+        if not self._names:
+            raise ValueError("columns must not be empty")
+        if unknown := [name for name in self._names if name not in known]:
+            why = f"no column {unknown[0]!r}; there are {', '.join(known)}"
+            is_decoded = decoded is None and unknown[0] in DECODED_NAMES
+            raise ValueError(f"{why}; others with decode=True" if is_decoded else why)
+        self.schema = pa.schema([known[name] for name in self._names])
+        self._decoded = decoded
+        self._raw = [name for name in self._names if name in RECORD_SCHEMA.names]
+
+    def batches(
+        self, parts: Generator[Columns], topic: str, partition: int
+    ) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        from kafkafs.storage import schema_of, to_record_batch
+
+        is_plain = self.schema == schema_of(self._raw)
+        with closing(parts):  # or an error's traceback would keep them open
+            for part in parts:
+                if is_plain:
+                    yield to_record_batch(part, topic, partition, self._raw)
+                    continue
+                found: dict[str, pa.Array] = {}
+                if self._raw:
+                    batch = to_record_batch(part, topic, partition, self._raw)
+                    found = dict(zip(batch.schema.names, batch.columns, strict=True))
+                if self._decoded is not None:
+                    found.update(self._decoded.arrays(part, self._names))
+                arrays = [found[name] for name in self._names]
+                yield pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+
 def arrow_reader(
-    parts: Generator[Columns], topic: str, partition: int, columns: Sequence[str] | None
+    parts: Generator[Columns],
+    topic: str,
+    partition: int,
+    columns: Sequence[str] | None,
+    decoded: DecodedColumns | None = None,
 ) -> pa.RecordBatchReader:
     """Returns records as Arrow record batches with the selected `columns`, all by default."""
     import pyarrow as pa
 
-    from kafkafs.storage import RECORD_SCHEMA, schema_of, to_record_batch
-
-    names = list(RECORD_SCHEMA.names if columns is None else columns)
-    if not names:
-        raise ValueError("columns must not be empty")
-    if unknown := [name for name in names if name not in RECORD_SCHEMA.names]:
-        raise ValueError(f"no column {unknown[0]!r}; there are {', '.join(RECORD_SCHEMA.names)}")
-
-    schema = pa.schema([RECORD_SCHEMA.field(name) for name in names])
-    is_in_order = schema == schema_of(names)
-
-    def batches() -> Iterator[pa.RecordBatch]:
-        with closing(parts):  # or an error's traceback would keep them open
-            for part in parts:
-                batch = to_record_batch(part, topic, partition, names)
-                yield batch if is_in_order else batch.select(names)
-
-    return pa.RecordBatchReader.from_batches(schema, batches())
+    form = ArrowForm(columns, decoded)
+    return pa.RecordBatchReader.from_batches(form.schema, form.batches(parts, topic, partition))
 
 
 def undamaged(

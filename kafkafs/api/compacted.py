@@ -10,6 +10,7 @@ from kafkafs.storage import (
     CompactedView,
     Isolation,
     PreviewRequest,
+    SchemaCatalog,
     SegmentGone,
     TopicPartition,
     UnknownPartition,
@@ -18,12 +19,14 @@ from kafkafs.storage import (
     retry_if_gone,
 )
 
-from .arrow import READ_COMMITTED, arrow_reader, undamaged
+from .arrow import READ_COMMITTED, arrow_reader, decoded_columns, undamaged
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from kafkafs.storage import Damage, Engine
+
+    from .arrow import Decode
 
 
 def compacted(engine: Engine, topic: str, partition: int, at_ms: int | None) -> Compacted:
@@ -32,7 +35,7 @@ def compacted(engine: Engine, topic: str, partition: int, at_ms: int | None) -> 
 
     def look() -> Compacted:
         request = _ask(then, (topic, partition)).pinned()
-        return Compacted(CompactedView(request, preview(request)))
+        return Compacted(CompactedView(request, preview(request)), then)
 
     try:
         return retry_if_gone(look)
@@ -58,8 +61,9 @@ class Compacted:
     a broker would start now.
     """
 
-    def __init__(self, left: CompactedView) -> None:
+    def __init__(self, left: CompactedView, engine: Engine) -> None:
         self._left = left
+        self._engine = engine
         self.summary: dict[str, Any] = left.summary()
 
     def __repr__(self) -> str:
@@ -77,10 +81,13 @@ class Compacted:
         start: int | None = None,
         end: int | None = None,
         columns: Sequence[str] | None = None,
+        decode: Decode = False,
         isolation: str = READ_COMMITTED,
         on_damage: Callable[[Damage], None] | None = None,
     ) -> pa.RecordBatchReader:
         """Returns the retained records, as `Partition.scan` does."""
         parts = self._left.scan(start, end, Isolation(isolation), ahead=True)
         view = self._left.view
-        return arrow_reader(undamaged(parts, on_damage), view.topic, view.partition, columns)
+        decoded = decoded_columns(SchemaCatalog(self._engine), view.topic, decode)
+        whole = undamaged(parts, on_damage)
+        return arrow_reader(whole, view.topic, view.partition, columns, decoded)

@@ -10,12 +10,13 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import date
+from functools import cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING, NoReturn, Self
 
 from kafkafs.storage import TopicPartition, milliseconds
 
-from .arrow import READ_COMMITTED, arrow_reader, undamaged
+from .arrow import READ_COMMITTED, ArrowForm, arrow_reader, decoded_columns, undamaged
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -25,15 +26,18 @@ if TYPE_CHECKING:
         Columns,
         CorruptError,
         Damage,
+        DecodedColumns,
         Engine,
         Isolation,
         KeyVersion,
         Log,
         Record,
         RegisteredVersion,
+        SchemaCatalog,
         View,
     )
 
+    from .arrow import Decode
     from .cluster import Cluster
     from .compacted import Compacted
     from .groups import GroupDescription, OnDamage
@@ -77,7 +81,7 @@ class LogDirectories(_ForReading):
     def __getitem__(self, topic_partition: TopicPartition) -> Partition:
         """Returns the partition `directory[topic, number]`. Raises UnknownTopic or
         UnknownPartition."""
-        return Partition(self._log(topic_partition), self._engine)
+        return Partition(self._log(topic_partition), self)
 
     def _log(self, topic_partition: TopicPartition) -> Log:
         try:
@@ -93,6 +97,49 @@ class LogDirectories(_ForReading):
         for topic, numbers in self.topics.items():
             for number in numbers:
                 yield self[topic, number]
+
+    def scan(
+        self,
+        topic: str,
+        *,
+        start_time: Time | None = None,
+        end_time: Time | None = None,
+        columns: Sequence[str] | None = None,
+        decode: Decode = False,
+        isolation: str = READ_COMMITTED,
+        on_damage: Callable[[Damage], None] | None = None,
+    ) -> pa.RecordBatchReader:
+        """Returns the records of all partitions of a topic, one partition after another, each as
+        `Partition.scan` does for the same arguments. Raises UnknownTopic."""
+        import pyarrow as pa
+
+        self._engine.close_removed_if_due()
+        partitions = [self[topic, number] for number in self._engine.partitions_of(topic)]
+        form = ArrowForm(columns, decoded_columns(self._catalog, topic, decode))
+        span = _Span(None, None, start_time, end_time)
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            for each in partitions:
+                parts = each._parts(span, isolation, on_damage, ahead=True)
+                yield from form.batches(parts, topic, each.partition)
+
+        return pa.RecordBatchReader.from_batches(form.schema, batches())
+
+    def decoded_columns(self, topic: str) -> DecodedColumns | None:
+        """Returns the columns that `scan` adds with `decode=True`, for several scans to share; None
+        if the topic has no schema, or one that cannot be used."""
+        from kafkafs.storage import SchemaError
+
+        try:
+            return decoded_columns(self._catalog, topic, decode=True)
+        except SchemaError:
+            return None
+
+    @cached_property
+    def _catalog(self) -> SchemaCatalog:
+        from kafkafs.storage import SchemaCatalog
+
+        return SchemaCatalog(self._engine)
 
     def topic_id(self, topic: str) -> str:
         """Returns the topic id, 22 characters of URL-safe base64; "" if it is unknown."""
@@ -208,9 +255,10 @@ class Partition(_ForReading):
     calls raise UnknownPartition if the partition has been deleted.
     """
 
-    def __init__(self, log: Log, engine: Engine) -> None:
+    def __init__(self, log: Log, log_directories: LogDirectories) -> None:
         self._log = log
-        self._engine = engine
+        self._log_directories = log_directories
+        self._engine = log_directories._engine
 
     def __repr__(self) -> str:
         return f"<Partition {self.topic}-{self.partition}>"
@@ -308,6 +356,7 @@ class Partition(_ForReading):
         start_time: Time | None = None,
         end_time: Time | None = None,
         columns: Sequence[str] | None = None,
+        decode: Decode = False,
         isolation: str = READ_COMMITTED,
         on_damage: Callable[[Damage], None] | None = None,
     ) -> pa.RecordBatchReader:
@@ -321,10 +370,19 @@ class Partition(_ForReading):
         offset, timestamp, timestampType and headers; all by default. Damaged bytes end the scan
         with CorruptError, unless there is `on_damage`: it is called, and the scan continues after
         them.
+
+        `decode` adds columns: `decoded`, the value as an Arrow struct (or what else its schema
+        describes), and `decodeError`, why a value does not fit, null if it does; in the same way
+        `decodedKey` and `decodeKeyError` if keys have a schema. True: of the newest version of the
+        subjects `<topic>-value` and `<topic>-key`, or of what the config `kafkafs.schemas` names
+        for the topic. The path of a schema, or one of `schemas()`: values become of this one.
+        Values that other versions wrote are resolved by the rules of Avro. Raises SchemaError if
+        no schema is known, or it cannot be used.
         """
+        decoded = decoded_columns(self._log_directories._catalog, self.topic, decode)
         span = _Span(start, end, start_time, end_time)
         parts = self._parts(span, isolation, on_damage, ahead=True)
-        return arrow_reader(parts, self.topic, self.partition, columns)
+        return arrow_reader(parts, self.topic, self.partition, columns, decoded)
 
     def records(
         self,

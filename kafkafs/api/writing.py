@@ -85,7 +85,7 @@ class WritableLogDirectories(LogDirectories):
         engine.start()
 
     def __getitem__(self, topic_partition: TopicPartition) -> WritablePartition:
-        return WritablePartition(self._log(topic_partition), self._writable)
+        return WritablePartition(self._log(topic_partition), self)
 
     def __iter__(self) -> Iterator[WritablePartition]:
         for topic, numbers in self.topics.items():
@@ -264,9 +264,9 @@ def _end_transaction(producer: TransactionalProducer) -> None:
 class WritablePartition(Partition):
     """A partition that can also be written to."""
 
-    def __init__(self, log: Log, engine: LogManager) -> None:
-        super().__init__(log, engine)
-        self._writable = engine
+    def __init__(self, log: Log, log_directories: WritableLogDirectories) -> None:
+        super().__init__(log, log_directories)
+        self._writable = log_directories._writable
 
     def append(
         self,

@@ -12,20 +12,39 @@ import click
 
 from .support.failures import Failure
 
-#: Maps each extra for users to what it installs; these distributions have the names of their
-#: modules.
+#: Maps each extra for users to what it installs.
 EXTRAS: Final = {
     "mount": ("pyfuse3", "trio"),
     "report": ("jinja2", "plotly"),
     "restore": ("confluent_kafka",),
+    "schemas": ("googleapis-common-protos", "grpcio-tools", "jsonschema-rs", "protobuf"),
     "spark": ("pyspark", "py4j"),
     "sql": ("duckdb",),
+}
+#: The modules of those distributions that do not have the same name.
+_MODULES: Final = {
+    "googleapis-common-protos": "google.type",
+    "grpcio-tools": "grpc_tools",
+    "jsonschema-rs": "jsonschema_rs",
+    "protobuf": "google.protobuf",
 }
 
 
 def missing(extra: str) -> list[str]:
-    """Returns the modules of the extra that are not installed, without importing any."""
-    return [name for name in EXTRAS[extra] if importlib.util.find_spec(name) is None]
+    """Returns what is not installed of the extra, without importing it."""
+    return [each for each in EXTRAS[extra] if not _is_there(each)]
+
+
+def module_of(distribution: str) -> str:
+    """Returns the name of the module that a distribution of EXTRAS brings."""
+    return _MODULES.get(distribution, distribution)
+
+
+def _is_there(distribution: str) -> bool:
+    try:
+        return importlib.util.find_spec(module_of(distribution)) is not None
+    except ModuleNotFoundError:  # the package that the module is in
+        return False
 
 
 def install_command(extra: str) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -82,7 +83,9 @@ class ReadOptions:
 
     At most one of `topics`, `topic_pattern` and `assigned` is not None. If all are None, all topics
     except Kafka's internal ones are read. `at_ms`: everything is read as it was at this time, in ms
-    since 1970; None for now. `configs` are the storage engine's configs (`kafkafs.…`).
+    since 1970; None for now. `decode_value`: "registry", or the absolute path of the schema to
+    which values are decoded; None: they are not. `configs` are the storage engine's configs
+    (`kafkafs.…`).
     """
 
     paths: tuple[str, ...]
@@ -105,6 +108,7 @@ class ReadOptions:
     max_trigger_delay_ms: int
     checkpoint_topic_ids: bool
     at_ms: int | None
+    decode_value: str | None
     configs: Mapping[str, str]
 
     @classmethod
@@ -153,6 +157,7 @@ class ReadOptions:
             max_trigger_delay_ms=texts.get("maxTriggerDelay", _duration_ms) or _MAX_TRIGGER_DELAY,
             checkpoint_topic_ids=texts.get("checkpointTopicIds", boolean) is not False,
             at_ms=texts.get("at", milliseconds),
+            decode_value=texts.get("decodeValue", _schema_place),
             configs=texts.configs,
         )
 
@@ -285,7 +290,7 @@ _SUPPORTED: Final = Supported(
         *("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"),
         *("startingOffsetsByTimestampStrategy", "minPartitions", "maxRecordsPerPartition"),
         *("includeHeaders", "failOnDataLoss", "kafka.isolation.level"),
-        *("maxBytesPerPartition", "mode", "losses", "at"),
+        *("maxBytesPerPartition", "mode", "losses", "at", "decodeValue"),
         # only for streams; batches ignore them, as in Spark's own source
         *("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay"),
         "checkpointTopicIds",
@@ -382,6 +387,16 @@ def _check_limits(starting: OffsetRangeLimit, ending: OffsetRangeLimit) -> None:
         if 0 <= end < start:
             why = f"{topic}-{partition}: {end} is before the {start} of {starting.option}"
             raise OptionError(ending.option, why)
+
+
+def _schema_place(text: str) -> str:
+    """Returns "registry", or an absolute path: workers have their own working directories."""
+    if text == "registry":
+        return text
+    try:
+        return os.path.abspath(local_path(text))
+    except LogDirError as error:
+        raise ValueError(str(error)) from None
 
 
 def _topics(text: str) -> tuple[str, ...]:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSourceReader
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import DataType, StructType
 
-from .options import OptionError
+from .options import OptionError, ReadOptions
 from .read.conditions import ANYTHING, Conditions, conditions_of, names_in
-from .source import COLUMNS, KafkafsSource
+from .read.value_decoding import OPTION, ValueDecoding
+from .source import COLUMNS, KafkafsSource, fields_of, known_columns
 
 _SHOWN = 200  # characters of paths and options in a plan
 
@@ -28,24 +30,36 @@ def scan_of(
 ) -> DataFrame:
     """Implements `kafkafs.spark.scan`."""
     paths = [os.fspath(each) for each in ([path] if isinstance(path, str | os.PathLike) else path)]
-    names = _checked(columns)
+    known, decoding = _known(paths, options)
+    names = _checked(columns, known)
     read, conditions = names, ANYTHING
     if where is not None:
         used = names_in(where)
-        read = [name for name in COLUMNS if name in names or used is None or name.lower() in used]
+        read = [name for name in known if name in names or used is None or name.lower() in used]
         conditions = conditions_of(where, partial(_instant, spark))
     source = _source(_description(paths, options, conditions), conditions)
     spark.dataSource.register(source)
-    schema = StructType([StructField(name, COLUMNS[name]) for name in read])
+    schema = StructType(fields_of({name: known[name] for name in read}, decoding))
     frame = spark.read.format(source.name()).options(**options).schema(schema).load(paths)
     return frame.select(*names) if where is None else frame.where(where).select(*names)
 
 
-def _checked(columns: Sequence[str] | None) -> list[str]:
-    names = [name for name in COLUMNS if name != "headers"] if columns is None else list(columns)
+def _known(
+    paths: Sequence[str], options: dict[str, str]
+) -> tuple[dict[str, DataType], ValueDecoding | None]:
+    """Returns the columns of the scan, and how values are decoded."""
+    if not any(name.lower() == OPTION.lower() for name in options):
+        return COLUMNS, None  # Spark checks the options
+    parsed = ReadOptions.parse({**options, "paths": json.dumps(list(paths))})
+    decoding = ValueDecoding.of(parsed)
+    return known_columns(parsed, decoding), decoding
+
+
+def _checked(columns: Sequence[str] | None, known: Mapping[str, DataType]) -> list[str]:
+    names = [name for name in known if name != "headers"] if columns is None else list(columns)
     for name in names:
-        if name not in COLUMNS:
-            raise OptionError("columns", f"no column {name}; there are {', '.join(COLUMNS)}")
+        if name not in known:
+            raise OptionError("columns", f"no column {name}; there are {', '.join(known)}")
     if not names or isinstance(columns, str):
         raise OptionError("columns", "must be a list of names, with at least one")
     return names

@@ -14,7 +14,7 @@ from pyspark.sql.datasource import (
     DataSourceWriter,
     InputPartition,
 )
-from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -30,6 +30,7 @@ from pyspark.sql.types import (
 from .options import OptionError, ReadOptions
 from .read.conditions import ANYTHING, Conditions
 from .read.range_reader import KafkafsReader
+from .read.value_decoding import DECODE_ERROR, DECODED, ValueDecoding
 from .tables import declared_options, is_table, metadata_of, reader_options
 from .write.write_options import WriteOptions
 
@@ -68,10 +69,11 @@ class KafkafsSource(DataSource):
         options are rejected there."""
         given = declared_options(self.options) if is_table(self.options) else self.options
         options = ReadOptions.parse(given, streaming=None)
-        names = _LOSSES if options.losses else dict(COLUMNS)
+        decoding = ValueDecoding.of(options)
+        names = known_columns(options, decoding)
         if not options.losses and not options.include_headers:
             del names["headers"]
-        columns = [StructField(name, kind) for name, kind in names.items()]
+        columns = fields_of(names, decoding)
         if is_table(self.options):
             columns[0].metadata = metadata_of(given)
         return StructType(columns)
@@ -84,8 +86,8 @@ class KafkafsSource(DataSource):
     def reader_of(self, schema: StructType, conditions: Conditions) -> DataSourceReader:
         """Returns the reader that leaves out what does not meet the conditions, where it can."""
         options = ReadOptions.parse(self._options_for(schema))
-        _check_columns(schema, _LOSSES if options.losses else COLUMNS)
-        return KafkafsReader(options, to_arrow_schema(schema, timezone="UTC"), conditions)
+        decoding = _checked(options, schema)
+        return KafkafsReader(options, to_arrow_schema(schema, timezone="UTC"), conditions, decoding)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         """Returns the stream reader, as `reader` does. It raises what is wrong, such as OptionError
@@ -94,8 +96,8 @@ class KafkafsSource(DataSource):
             from .read.stream_reader import KafkafsStreamReader
 
             options = ReadOptions.parse(self._options_for(schema), streaming=True)
-            _check_columns(schema, _LOSSES if options.losses else COLUMNS)
-            return KafkafsStreamReader(options, to_arrow_schema(schema, timezone="UTC"))
+            decoding = _checked(options, schema)
+            return KafkafsStreamReader(options, to_arrow_schema(schema, timezone="UTC"), decoding)
         except Exception as error:  # noqa: BLE001
             return _RefusedStreamReader(error)
 
@@ -118,6 +120,32 @@ class KafkafsSource(DataSource):
 
     def _options_for(self, schema: StructType) -> Mapping[str, str]:
         return reader_options(self.options, (field.metadata for field in schema.fields))
+
+
+def known_columns(options: ReadOptions, decoding: ValueDecoding | None) -> dict[str, DataType]:
+    """Returns the columns that a read has."""
+    known = dict(_LOSSES if options.losses else COLUMNS)
+    if decoding is not None:
+        known[DECODED] = from_arrow_type(decoding.type())
+        known[DECODE_ERROR] = StringType()
+    return known
+
+
+def fields_of(columns: Mapping[str, DataType], decoding: ValueDecoding | None) -> list[StructField]:
+    """Returns the fields of these columns; the metadata of `decoded` have its schema."""
+    fields = [StructField(name, kind) for name, kind in columns.items()]
+    for each in fields:
+        if decoding is not None and each.name == DECODED:
+            each.metadata = decoding.metadata()
+    return fields
+
+
+def _checked(options: ReadOptions, schema: StructType) -> ValueDecoding | None:
+    """Returns how values are decoded, by the schema in the metadata of `decoded`. Raises
+    OptionError for unknown columns."""
+    decoding = ValueDecoding.of(options, [field.metadata for field in schema.fields])
+    _check_columns(schema, known_columns(options, decoding))
+    return decoding
 
 
 class _RefusedStreamReader(DataSourceStreamReader):

@@ -53,16 +53,17 @@ from ..vfs.timeouts import BRIEFLY, NOT_AT_ALL
 from .keys import KeyDirectory
 from .member import FixedDirectory, Member, MemberDirectory, changed_ns, member_inode
 from .offsets import OffsetDirectory, RecordLink, parse_name
-from .stream import FORMATS, PartitionSource, latest_file, measured_attributes, stream_file
+from .stream import PartitionSource, format_of, latest_file, measured_attributes, stream_file
 
 if TYPE_CHECKING:
-    from kafkafs.storage import CompactedView
+    from kafkafs.storage import CompactedView, Decoders
 
 #: In listing order.
 NAMES: Final = {
     "offset": Member.COMPACTED_OFFSET,
     "latest": Member.COMPACTED_LATEST,
     "records.jsonl": Member.COMPACTED_RECORDS_JSONL,
+    "decoded.jsonl": Member.COMPACTED_DECODED_JSONL,
     "values": Member.COMPACTED_VALUES,
     "keys": Member.COMPACTED_KEYS,
     "summary.json": Member.COMPACTED_SUMMARY,
@@ -71,6 +72,7 @@ _NAMES: Final = {member: name for name, member in NAMES.items()}
 #: The streams that have the same format.
 _LIKE: Final = {
     Member.COMPACTED_RECORDS_JSONL: Member.RECORDS_JSONL,
+    Member.COMPACTED_DECODED_JSONL: Member.DECODED_JSONL,
     Member.COMPACTED_VALUES: Member.VALUES,
     Member.COMPACTED_KEYS: Member.KEYS,
 }
@@ -136,7 +138,7 @@ class CompactedOffsets(OffsetDirectory):
             partition = self.partition.name
             why = f"compaction leaves no record at offset {offset} of {partition}"
             raise OffsetNotFound(offset, why)
-        return kind(self.partition, offset, self.partition.entry_timeout(BRIEFLY))
+        return self.record_node(kind, offset, self.partition.entry_timeout(BRIEFLY))
 
     def child_may_block(self, name: str) -> bool:
         """Returns True: the log may have changed since the preview was computed."""
@@ -209,6 +211,8 @@ class CompactedFile(File):
     def fixed(self) -> FixedFile:
         seen = self.partition.seen()
         is_summary = self.member is Member.COMPACTED_SUMMARY
+        is_decoded = self.member is Member.COMPACTED_DECODED_JSONL
+        decoders = self._catalog.decoders() if is_decoded else None
         left = self._catalog.previews.known(self.partition, in_full=is_summary)
         # The preview is alive as long as the file cached for it, so its id is unique. A stream
         # without a preview yet gets one when it is read; until then its key is unique.
@@ -216,11 +220,22 @@ class CompactedFile(File):
         if left is not None:
             now_ms = left.request.now_ms if is_summary else 0
             state = id(left.preview), left.start_offset, now_ms
-        key = (self.partition, self.member, seen.losses, self.partition.bound(seen.view), state)
+        bound = self.partition.bound(seen.view)
+        version = None if decoders is None else decoders.number
+        key = (self.partition, self.member, seen.losses, bound, state, version)
 
         def make(inode: int, reported: Reported) -> CompactedStream:
             kind = Summary if is_summary else CompactedStream
-            return kind(self._catalog, self.partition, self.member, seen, left, reported, inode)
+            return kind(
+                self._catalog,
+                self.partition,
+                self.member,
+                decoders,
+                seen,
+                left,
+                reported,
+                inode,
+            )
 
         name = f"{self.partition.name}/compacted/{_NAMES[self.member]}"
         return latest_file(self._catalog, key, Reported(name), make)
@@ -237,6 +252,7 @@ class CompactedStream(MeasuredFile):
         catalog: Catalog,
         partition: MountedPartition,
         member: Member,
+        decoders: Decoders | None,
         seen: Seen,
         left: CompactedView | None,
         reported: Reported,
@@ -247,6 +263,7 @@ class CompactedStream(MeasuredFile):
         self.inode = inode
         self.memory = 4096 + 200 * len(seen.view.segments)
         self._catalog = catalog
+        self._decoders = decoders
         self._seen = seen
         self._mtime_ns = changed_ns(partition)
         self._finding = threading.Lock()  # held while the preview is computed
@@ -271,18 +288,20 @@ class CompactedStream(MeasuredFile):
 
     def _ceiling(self) -> int:
         """Returns the size of the whole partition's stream."""
-        whole = stream_file(self._catalog, self.partition, _LIKE[self.member])
+        like = _LIKE[self.member]
+        whole = stream_file(self._catalog, self.partition, like, decoders=self._decoders)
         return whole.stream_size.size()
 
     def source(self, left: CompactedView) -> PartitionSource:
         """Returns the stream of a compacted view."""
-        made = FORMATS[_LIKE[self.member]]
+        made = format_of(_LIKE[self.member], self.partition.topic, self._decoders)
         return PartitionSource(self.partition, left, made, self._index_of(left))
 
     def _index_of(self, left: CompactedView) -> StreamIndex:
         """Returns the measurements of this stream, which outlive the file: once the preview is
         known, the name leads to another one."""
-        return self._catalog.previews.stream_index(self.partition, left.preview, self.member)
+        kind = (self.member, None if self._decoders is None else self._decoders.number)
+        return self._catalog.previews.stream_index(self.partition, left.preview, kind)
 
     @property
     def stream_size(self) -> StreamSize | None:

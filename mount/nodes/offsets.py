@@ -38,10 +38,15 @@ from ..vfs.errnos import NoSuchName, NotPermitted
 from ..vfs.inodes import NUMBER_BITS, NUMBER_MASK, InodeKind, pack
 from ..vfs.timeouts import BRIEFLY, FOR_EVER, NOT_AT_ALL
 from .member import Member, MemberDirectory, RemovedName
-from .record import JsonFile, KeyFile, RecordFile, ValueFile, mtime_ns
+from .record import DecodedRecordName, JsonFile, KeyFile, RecordFile, ValueFile, mtime_ns
 from .times import first_since
 
-_SUFFIXES: Final[dict[str, type[RecordFile]]] = {"": ValueFile, "json": JsonFile, "key": KeyFile}
+_SUFFIXES: Final[dict[str, type[RecordFile | DecodedRecordName]]] = {
+    "": ValueFile,
+    "json": JsonFile,
+    "decoded.json": DecodedRecordName,
+    "key": KeyFile,
+}
 # After the links: the readdir offset after record N is N + 1 + _OFFSETS_FROM, so that a listing can
 # resume at any record. (The six largest possible offsets share the last readdir offset.)
 _OFFSETS_FROM: Final = FIRST_READDIR_OFFSET + 2
@@ -55,10 +60,12 @@ _ATTEMPTS: Final = 8
 _MAX_MS: Final = (2**63 - 1) // 1_000_000
 
 
-_FORMS: Final = "names here are N, N.json and N.key for the record at offset N, first and last"
+_FORMS: Final = (
+    "names here are N, N.json, N.decoded.json and N.key for the record at offset N, first and last"
+)
 
 
-def parse_name(name: str) -> tuple[int, type[RecordFile]]:
+def parse_name(name: str) -> tuple[int, type[RecordFile | DecodedRecordName]]:
     """Returns the offset and kind of file that a name stands for. Raises NoSuchName."""
     digits, _, suffix = name.partition(".")
     kind = _SUFFIXES.get(suffix)
@@ -87,9 +94,18 @@ class OffsetDirectory(MemberDirectory):
         offset, kind = parse_name(name)
         listed = name[0] != "0" or not name[1:2].isdigit()
         entry_timeout = self.partition.entry_timeout(FOR_EVER if listed else BRIEFLY)
-        node = kind(self.partition, offset, entry_timeout)
+        node = self.record_node(kind, offset, entry_timeout)
         self.partition.last_found = name
         return node
+
+    def record_node(
+        self, kind: type[RecordFile | DecodedRecordName], offset: int, entry_timeout: float
+    ) -> Node:
+        """Returns the file of this kind of a record. Raises OffsetNotFound, or CorruptError if its
+        batch is damaged."""
+        if issubclass(kind, DecodedRecordName):
+            return kind(self.catalog, self.partition, offset)
+        return kind(self.partition, offset, entry_timeout)
 
     def remove(self, name: str, pid: int) -> None:
         """Deletes the record and all records before it."""

@@ -21,7 +21,7 @@ from .offsets import OffsetDirectory, RecordLink
 from .ranges import RangesDirectory
 from .segments import SegmentsDirectory
 from .small_files import ComputedFile
-from .stream import FollowFile, stream_file
+from .stream import DecodedName, FollowFile, stream_file
 from .times import TimeDirectory
 from .writable_keys import WritableKeyDirectory
 
@@ -36,6 +36,7 @@ NAMES: Final = {
     "dump": Member.DUMP,
     "records.jsonl": Member.RECORDS_JSONL,
     "records.arrow": Member.RECORDS_ARROW,
+    "decoded.jsonl": Member.DECODED_JSONL,
     "values": Member.VALUES,
     "keys": Member.KEYS,
     "why.json": Member.WHY,
@@ -48,6 +49,7 @@ _ON_DISK: Final = ("segments", "dump")
 _UNLISTED: Final = {
     "follow": Member.FOLLOW,
     "follow.jsonl": Member.FOLLOW_JSONL,
+    "follow.decoded.jsonl": Member.FOLLOW_DECODED_JSONL,
 }
 _NAMES_AS_OF: Final = {name: NAMES[name] for name in NAMES if name not in _ON_DISK}
 _NOT_AS_OF: Final = "{}/ shows files as they are on the disk now, and does not exist as of a time"
@@ -113,7 +115,9 @@ def member_node(catalog: Catalog, partition: MountedPartition, member: Member) -
         if changes is not None:
             return WritableKeyDirectory(catalog, partition, changes)
         return KeyDirectory(catalog, partition)
-    if member in (Member.FOLLOW, Member.FOLLOW_JSONL):
+    if member is Member.DECODED_JSONL:
+        return DecodedName(catalog, partition)
+    if member in _UNLISTED.values():
         return FollowFile(catalog, partition, member)
     if member in (Member.FIRST_RECORD, Member.LAST_RECORD):
         return RecordLink(partition, member)

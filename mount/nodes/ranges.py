@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, NoReturn
 
-from kafkafs.storage import MAX_OFFSET, Columns, CorruptError, Damage, View, fresh
+from kafkafs.storage import MAX_OFFSET, Columns, CorruptError, Damage, StorageError, View, fresh
 
 from ..catalog import Catalog
 from ..node import (
@@ -30,6 +31,7 @@ from ..node import (
 from ..partition import MountedPartition, Scope
 from ..streams.copies import CopyWriter
 from ..streams.ranges import (
+    NO_SCHEMAS,
     Key,
     MeasuredRangeFile,
     Range,
@@ -39,17 +41,17 @@ from ..streams.ranges import (
     WrittenFile,
 )
 from ..streams.streams import StreamPiece
-from ..vfs.errnos import NoSuchName, NoSuchRange
+from ..vfs.errnos import NoSuchName, NoSuchRange, Stale
 from ..vfs.handles import Handle
 from ..vfs.pending import Pending
 from ..vfs.timeouts import BRIEFLY, FOR_EVER, NOT_AT_ALL
 from .member import FixedDirectory, Member, MemberDirectory, member_inode
-from .stream import ARROW_END, FIELDS, FORMATS, LinesSource, PartitionSource, arrow_schema
+from .stream import ARROW_END, FIELDS, LinesSource, PartitionSource, arrow_schema, format_of
 
 if TYPE_CHECKING:  # pyarrow is large
     import pyarrow as pa
 
-    from kafkafs.storage import TableLimits
+    from kafkafs.storage import Decoders, TableLimits
 
 #: In listing order.
 NAMES: Final = {
@@ -58,6 +60,7 @@ NAMES: Final = {
     "records.jsonl": RangeMember.RECORDS_JSONL,
     "records.arrow": RangeMember.RECORDS_ARROW,
     "records.parquet": RangeMember.RECORDS_PARQUET,
+    "decoded.jsonl": RangeMember.DECODED_JSONL,
 }
 _NAME: Final = re.compile(r"([0-9]+)-([0-9]+)")
 # Number of entries made at a time.
@@ -157,24 +160,51 @@ class RangeDirectory(FixedDirectory):
     def child(self, name: str) -> RangeFile:
         if name not in NAMES:
             raise NoSuchName(name)
+        if NAMES[name] is RangeMember.DECODED_JSONL:
+            return self._decoded(self.catalog.decoders())
         return RangeFile(self._ranges, self.range, NAMES[name])
+
+    def child_may_block(self, name: str) -> bool:
+        return NAMES.get(name) is RangeMember.DECODED_JSONL  # it needs the registry
 
     def readdir(self, start: int) -> Iterator[DirEntryRun]:
         """Lists the files without reading records: unknown sizes are left out."""
         for at, name in enumerate(NAMES, FIRST_READDIR_OFFSET):
             if at >= start:
-                yield self.child(name).listed(name, at + 1)
+                yield self._listed(name).listed(name, at + 1)
+
+    def _listed(self, name: str) -> RangeFile:
+        """Returns the same as `child`, even if the registry cannot be read."""
+        try:
+            return self.child(name)
+        except (StorageError, OSError):
+            return self._decoded(self.catalog.last_decoders)
+
+    def _decoded(self, decoders: Decoders | None) -> RangeFile:
+        number = NO_SCHEMAS if decoders is None else decoders.number
+        range_ = replace(self.range, schemas=number)
+        return RangeFile(self._ranges, range_, RangeMember.DECODED_JSONL, decoders)
 
 
 class RangeFile(File):
     """A file whose bytes and attributes never change; its name vanishes with the records."""
 
-    def __init__(self, ranges: Ranges, range_: Range, member: RangeMember) -> None:
+    def __init__(
+        self,
+        ranges: Ranges,
+        range_: Range,
+        member: RangeMember,
+        decoders: Decoders | None = None,
+    ) -> None:
+        """`decoders`: those of DECODED_JSONL, None if it is only to be listed."""
         self.partition = range_.partition
         self.inode = ranges.inode(range_, member)
         self._ranges = ranges
         self._key: Key = (range_, member)
-        self._content = _CONTENTS[member]
+        if member is RangeMember.DECODED_JSONL:
+            self._content: Streamed | WrittenFile = _decoded_content(decoders)
+        else:
+            self._content = _CONTENTS[member]
         self._measured: MeasuredRangeFile | None = None
 
     def pending(self) -> Pending | None:
@@ -213,6 +243,11 @@ def range_node(catalog: Catalog, inode: int) -> RangeDirectory | RangeFile:
     range_.view()
     if member is RangeMember.DIRECTORY:
         return RangeDirectory(catalog, range_)
+    if member is RangeMember.DECODED_JSONL:
+        decoders = catalog.last_decoders
+        if decoders is None or decoders.number != range_.schemas:
+            raise Stale
+        return RangeFile(catalog.ranges, range_, member, decoders)
     return RangeFile(catalog.ranges, range_, member)
 
 
@@ -260,11 +295,14 @@ class _Whole:
 
 
 class TextSource:
-    """Lines of a range's records, in the format of the stream `like`."""
+    """Lines of a range's records, in the format of the stream `like`. `decoders`: those of
+    DECODED_JSONL."""
 
-    def __init__(self, range_: Range, view: View, like: Member) -> None:
+    def __init__(
+        self, range_: Range, view: View, like: Member, decoders: Decoders | None = None
+    ) -> None:
         self._whole = _Whole(range_, view)
-        made = FORMATS[like]
+        made = format_of(like, range_.partition.topic, decoders)
         self._source = PartitionSource(range_.partition, view, made)
         if like in FIELDS:
             self._source = LinesSource(range_.partition, view, made, FIELDS[like])
@@ -308,3 +346,7 @@ _CONTENTS: Final[dict[RangeMember, Streamed | WrittenFile]] = {
     RangeMember.RECORDS_ARROW: Streamed(ArrowSource),
     RangeMember.RECORDS_PARQUET: WrittenFile(write_parquet),
 }
+
+
+def _decoded_content(decoders: Decoders | None) -> Streamed:
+    return Streamed(partial(TextSource, like=Member.DECODED_JSONL, decoders=decoders))

@@ -1,11 +1,12 @@
-"""`offset/N`, `offset/N.key` and `offset/N.json`: the files of one record."""
+"""`offset/N`, `offset/N.key`, `offset/N.json` and `offset/N.decoded.json`: the files of one
+record."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Final, NamedTuple
 
 from kafkafs.storage import (
@@ -17,12 +18,15 @@ from kafkafs.storage import (
     SegmentGone,
 )
 
-from ..node import FILE_MODE, Attributes, File
+from ..catalog import Catalog
+from ..node import FILE_MODE, Attributes, File, stream_attributes
 from ..partition import MountedPartition, Scope
 from ..vfs import render
 from ..vfs.handles import BytesHandle, Handle
 from ..vfs.inodes import InodeKind
-from ..vfs.timeouts import FOR_EVER
+from ..vfs.timeouts import FOR_EVER, NOT_AT_ALL
+from .member import Member, member_inode
+from .small_files import DescribedDocument
 
 # A file of up to this size is kept in its node, so that an open() after a lookup() is instant.
 _KEPT_BYTES: Final = 2048
@@ -51,6 +55,13 @@ def locate(partition: MountedPartition, offset: int) -> Located:
         partition.note_damage(error)
         raise
     return Located(columns, row, seen.losses)
+
+
+def _xattrs_of(partition: MountedPartition, offset: int) -> Mapping[str, bytes]:
+    """Returns the extended attributes of a record's files. Raises as `locate`."""
+    located = locate(partition, offset)
+    found = render.record_xattrs(located.columns, located.row, partition.topic, partition.number)
+    return {render.XATTR_PREFIX + name: value for name, value in found.items()}
 
 
 class RecordContent(NamedTuple):
@@ -139,11 +150,7 @@ class RecordFile(File):
     @cached_property
     def _xattrs(self) -> Mapping[str, bytes]:
         """The extended attributes; cached, as they are requested one by one."""
-        located = locate(self.partition, self.offset)
-        found = render.record_xattrs(
-            located.columns, located.row, self.partition.topic, self.partition.number
-        )
-        return {render.XATTR_PREFIX + name: value for name, value in found.items()}
+        return _xattrs_of(self.partition, self.offset)
 
 
 class ValueFile(RecordFile):
@@ -197,6 +204,45 @@ class JsonFile(RecordFile):
         return render.record_json(
             located.columns, located.row, self.partition.topic, self.partition.number
         )
+
+
+class DecodedRecordName(File):
+    """The name of a record's key and value as JSON, decoded with the schemas that they name. It
+    leads to a file that depends on the schemas of now."""
+
+    is_fixed = False
+
+    def __init__(self, catalog: Catalog, partition: MountedPartition, offset: int) -> None:
+        """Raises OffsetNotFound, or CorruptError if the record's batch is damaged."""
+        self.inode = member_inode(partition, Member.OFFSET)
+        self.offset = offset
+        self._catalog = catalog
+        self._partition = partition
+        self._located = located = locate(partition, offset)
+        self._mtime_ns = mtime_ns(int(located.columns.timestamps[located.row]))
+
+    def attributes(self) -> Attributes:
+        return stream_attributes(self.inode, self._mtime_ns, entry_timeout=NOT_AT_ALL)
+
+    def fixed(self) -> DescribedDocument:
+        located, topic, number = self._located, self._partition.topic, self._partition.number
+        decoder = self._catalog.decoders().for_topic(topic)
+        data = render.decoded_json(located.columns, located.row, topic, number, decoder)
+        # The document must not keep the record's batch alive.
+        xattrs = partial(_xattrs_of, self._partition, self.offset)
+
+        def make(inode: int) -> DescribedDocument:
+            return DescribedDocument(inode, self._mtime_ns, data, xattrs)
+
+        found = self._catalog.contents.file((self._partition, self.offset, data), make)
+        assert isinstance(found, DescribedDocument)
+        return found
+
+    def open(self, *, waits: bool = True) -> Handle:
+        return self.fixed().open()
+
+    def xattrs(self) -> Mapping[str, bytes]:
+        return _xattrs_of(self._partition, self.offset)
 
 
 #: A record's files by the kind of their inode numbers.

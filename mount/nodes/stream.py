@@ -1,13 +1,15 @@
-"""A partition as one stream: `values`, `keys`, `records.jsonl`, `records.arrow`, and `follow`."""
+"""A partition as one stream: `values`, `keys`, `records.jsonl`, `records.arrow`, `decoded.jsonl`,
+and `follow`."""
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Hashable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 import numpy as np
 
@@ -26,6 +28,7 @@ from kafkafs.storage import (
     Segment,
     SegmentGone,
     Segments,
+    StorageError,
     View,
     json_lines,
     keys_lines,
@@ -46,10 +49,15 @@ from ..vfs.handles import Data, Handle
 from ..vfs.timeouts import BRIEFLY, NOT_AT_ALL
 from .member import Member, changed_ns, member_inode
 
+if TYPE_CHECKING:
+    from kafkafs.storage import Decoders
+
 Render = Callable[[Columns, str, int], Data]
 
 # Columns with more data than this are rendered in parts: their JSON may be six times as long.
 _RENDERED_AT_ONCE: Final = 4 << 20
+# The same for decoded ones: a field that takes a byte of a datum has a name in JSON.
+_DECODED_AT_ONCE: Final = 1 << 18
 # A stream of lines uses a separate reading thread only on more processors than this: lines are made
 # so fast that with two processors such a thread is in the way.
 _BUSY: Final = 2
@@ -76,12 +84,16 @@ ARROW_END: Final = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 @dataclass(frozen=True, slots=True)
 class Format:
     """How records become bytes. `is_text`: pieces may be cut anywhere between records without
-    changing the whole; otherwise the bytes depend on starting at a segment's beginning."""
+    changing the whole; otherwise the bytes depend on starting at a segment's beginning. `most`:
+    columns with more bytes are rendered in parts. `version`: tells formats of one member apart that
+    make different bytes of the same records."""
 
     render: Render
     is_text: bool = True
     begin: Callable[[], Data] = bytes
     end: bytes = b""
+    most: int = _RENDERED_AT_ONCE
+    version: int = 0
 
 
 FORMATS: Final[dict[Member, Format]] = {
@@ -98,10 +110,26 @@ FOLLOWED: Final[dict[Member, Render]] = {
 }
 
 
+def format_of(member: Member, topic: str, decoders: Decoders | None) -> Format:
+    """Returns the format of a stream. `decoders`: those of DECODED_JSONL."""
+    if decoders is None:
+        return FORMATS[member]
+    render = decoded_render(decoders, topic)
+    return Format(render, most=_DECODED_AT_ONCE, version=decoders.number)
+
+
+def decoded_render(decoders: Decoders, topic: str) -> Render:
+    """Returns what makes lines of records with decoded keys and values."""
+    from kafkafs.storage import decoded_lines  # which few mounts need
+
+    return partial(decoded_lines, decoder=decoders.for_topic(topic))
+
+
 #: Their names in a partition's directory.
 STREAM_NAMES: Final = {
     Member.RECORDS_JSONL: "records.jsonl",
     Member.RECORDS_ARROW: "records.arrow",
+    Member.DECODED_JSONL: "decoded.jsonl",
     Member.VALUES: "values",
     Member.KEYS: "keys",
 }
@@ -113,9 +141,11 @@ def stream_file(
     member: Member,
     start: int = 0,
     reader: str | None = None,
+    decoders: Decoders | None = None,
 ) -> StreamFile:
     """Returns the stream of what the partition serves now, from the offset `start` on. For each
-    `reader`, a group, it is a file of its own."""
+    `reader`, a group, it is a file of its own, and so it is for all `decoders`, which DECODED_JSONL
+    needs."""
     seen = partition.seen()
     bound = partition.bound(seen.view)
     if start > seen.view.start_offset:
@@ -123,10 +153,12 @@ def stream_file(
     # The key determines the bytes: every removal or replacement counts as a loss. Damage after the
     # last batch changes none, but ends the reading of them.
     is_torn = seen.view.tail is not None
-    key = (partition, member, seen.losses, seen.view.start_offset, bound, is_torn, reader)
+    made = format_of(member, partition.topic, decoders)
+    state = (seen.losses, seen.view.start_offset, bound, is_torn, made.version)
+    key = (partition, member, state, reader)
 
     def make(inode: int, reported: Reported) -> StreamFile:
-        return StreamFile(catalog, partition, member, seen, reported, inode)
+        return StreamFile(catalog, partition, member, made, seen, reported, inode)
 
     found = latest_file(catalog, key, Reported(f"{partition.name}/{STREAM_NAMES[member]}"), make)
     assert isinstance(found, StreamFile)
@@ -164,6 +196,7 @@ class StreamFile(MeasuredFile):
         catalog: Catalog,
         partition: MountedPartition,
         member: Member,
+        made: Format,
         seen: Seen,
         reported: Reported,
         inode: int,
@@ -171,6 +204,7 @@ class StreamFile(MeasuredFile):
         self.partition = partition
         self.member = member
         self.inode = inode
+        self._format = made
         self.memory = 1024 + 200 * len(seen.view.segments)
         self._seen = seen
         self._catalog = catalog
@@ -219,8 +253,8 @@ class StreamFile(MeasuredFile):
         return StreamHandle(source, self.partition.note_damage, size=self._size)
 
     def _source(self, view: View) -> PartitionSource:
-        made, versions = FORMATS[self.member], self._seen.versions
-        key = (self.member, versions.records)
+        made, versions = self._format, self._seen.versions
+        key = (self.member, made.version, versions.records)
         if self.member in FIELDS:
             field = FIELDS[self.member]
             return LinesSource(self.partition, view, made, field, self._index, key)
@@ -276,7 +310,7 @@ class PartitionSource:
         self._view = view
         self._isolation = partition.isolation
         self._format = made
-        self._render = partial(_rendered, made.render, partition.topic, partition.number)
+        self._render = partial(_rendered, made, partition.topic, partition.number)
         self._index = index
         self.head = bytes(made.begin())
         self.tail = made.end
@@ -378,16 +412,39 @@ class LinesSource(PartitionSource):
         return self._lines(begin, end, self._isolation, ahead=processors() > _BUSY)
 
 
-def _rendered(render: Render, topic: str, partition: int, columns: Columns) -> Iterator[Data]:
+def _rendered(made: Format, topic: str, partition: int, columns: Columns) -> Iterator[Data]:
     """Yields the bytes of columns, a bounded number of rows at a time."""
-    if len(columns.data) <= _RENDERED_AT_ONCE:
-        yield render(columns, topic, partition)
+    if len(columns.data) <= made.most:
+        yield made.render(columns, topic, partition)
         return
     sizes = np.maximum(columns.spans[:, (KEY_SIZE, VALUE_SIZE)], 0).sum(axis=1, dtype=np.int64)
-    parts = np.cumsum(sizes) // _RENDERED_AT_ONCE
+    parts = np.cumsum(sizes) // made.most
     edges = [0, *(np.flatnonzero(np.diff(parts)) + 1).tolist(), len(columns)]
     for low, high in pairwise(edges):
-        yield render(columns.slice(low, high), topic, partition)
+        yield made.render(columns.slice(low, high), topic, partition)
+
+
+class DecodedName(File):
+    """The name of `decoded.jsonl`, as it is listed: without reading the registry. It leads to a
+    file that depends on the schemas of now."""
+
+    is_fixed = False
+
+    def __init__(self, catalog: Catalog, partition: MountedPartition) -> None:
+        self._catalog = catalog
+        self._partition = partition
+        self.inode = member_inode(partition, Member.DECODED_JSONL)
+
+    def attributes(self) -> Attributes:
+        mtime_ns = changed_ns(self._partition)
+        return stream_attributes(self.inode, mtime_ns, entry_timeout=NOT_AT_ALL)
+
+    def fixed(self) -> StreamFile:
+        decoders = self._catalog.decoders()
+        return stream_file(self._catalog, self._partition, Member.DECODED_JSONL, decoders=decoders)
+
+    def open(self, *, waits: bool = True) -> Handle:
+        return self.fixed().open()
 
 
 class FollowFile(File):
@@ -401,7 +458,10 @@ class FollowFile(File):
         return stream_attributes(self.inode, changed_ns(self.partition))
 
     def open(self, *, waits: bool = True) -> Handle:
-        render = FOLLOWED[self.member]
+        if self.member is Member.FOLLOW_DECODED_JSONL:
+            render = self._decoded(self._catalog.decoders())
+        else:
+            render = FOLLOWED[self.member]
         topic, number = self.partition.topic, self.partition.number
         return FollowHandle(
             self.partition,
@@ -409,3 +469,15 @@ class FollowFile(File):
             self._catalog.is_current,
             waits=waits,
         )
+
+    def _decoded(self, decoders: Decoders) -> Render:
+        """Returns what decodes records with the schemas of the moment when they are read, which are
+        registered before the records are written."""
+
+        def render(columns: Columns, topic: str, partition: int) -> Data:
+            nonlocal decoders
+            with suppress(StorageError, OSError):  # the registry cannot be read now
+                decoders = self._catalog.decoders()
+            return decoded_render(decoders, topic)(columns, topic, partition)
+
+        return render

@@ -46,7 +46,11 @@ _MOST_CHECKPOINTS: Final = 256
 # How long a failure is cached: a program makes several requests for each file.
 _FAILURE_SECONDS: Final = 5.0
 _ATTEMPTS: Final = 8
-_MEMBER_BITS: Final = 3
+_MEMBER_BITS: Final = 4
+
+
+#: The number of no decoders.
+NO_SCHEMAS: Final = -1
 
 
 class RangeMember(IntEnum):
@@ -58,16 +62,19 @@ class RangeMember(IntEnum):
     RECORDS_JSONL = 3
     RECORDS_ARROW = 4
     RECORDS_PARQUET = 5
+    DECODED_JSONL = 6
 
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Offsets `first` to `last`, both inclusive, of a partition in one of its versions."""
+    """Offsets `first` to `last`, both inclusive, of a partition in one of its versions. `schemas`:
+    the number of the decoders that make the file DECODED_JSONL; for all else NO_SCHEMAS."""
 
     partition: MountedPartition
     version: int
     first: int
     last: int
+    schemas: int = NO_SCHEMAS
 
     @property
     def name(self) -> str:

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from kafkafs.storage import BatchHeader, Columns, Header, json_lines
+
+if TYPE_CHECKING:
+    from kafkafs.storage import TopicDecoder
 
 #: The prefix of a record's extended attributes.
 XATTR_PREFIX: Final = "user.kafka."
@@ -26,6 +29,22 @@ def record_json(columns: Columns, row: int, topic: str, partition: int) -> bytes
     batch = columns.batch_of(row)
     sequence = batch.sequence(int(columns.offsets[row]))
     return line.removesuffix(b"}\n") + b"," + _compact(_batch_fields(batch, sequence))[1:] + b"\n"
+
+
+def decoded_json(
+    columns: Columns, row: int, topic: str, partition: int, decoder: TopicDecoder
+) -> bytes:
+    """Returns `offset/N.decoded.json`: the line of `decoded.jsonl` with the fields of the batch
+    added, and what is known of the schemas of the key and the value."""
+    from kafkafs.storage import decoded_lines  # which few mounts need
+
+    one = columns.slice(row, row + 1)
+    line = bytes(decoded_lines(one, topic, partition, decoder))
+    [key], [value] = decoder.decoded(one, is_key=True), decoder.decoded(one)
+    batch = columns.batch_of(row)
+    more = _batch_fields(batch, batch.sequence(int(columns.offsets[row])))
+    more |= {"keySchema": key.as_json(), "valueSchema": value.as_json()}
+    return line.removesuffix(b"}\n") + b"," + _compact(more)[1:] + b"\n"
 
 
 def _batch_fields(batch: BatchHeader, sequence: int) -> dict[str, Any]:

@@ -179,6 +179,10 @@ class ReaderConfig:
     kafkafs_prefer_dir: str | None = define(None, str)
     # The topic of the schema registry (kafkastore.topic).
     kafkafs_schemas_topic: str = define("_schemas", str)
+    # Whether to decode with schemas that were hard-deleted, but are still on the disk.
+    kafkafs_schemas_deleted: bool = define(False, boolean)
+    # Schemas given as files; see `schemas/supplied.py`.
+    kafkafs_schemas: str | None = define(None, str)
 
 
 _TOPIC = declared(TopicConfig)

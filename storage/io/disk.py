@@ -441,6 +441,15 @@ def _files(
     return found, [entry for entry in others if entry is not None]
 
 
+def read_given(path: str, limit: int) -> bytes:
+    """Returns the content of a file outside the log directories that the user named. Raises
+    CorruptError if it has more than `limit` bytes or is not a file, SegmentGone if there is none,
+    and OSError."""
+    with located(path, CorruptError):
+        descriptor = openat.open_given(path)
+    return _read_small(OpenFile(descriptor, path), limit)
+
+
 def _read_small(file: OpenFile, limit: int) -> bytes:
     data = file.read(0, limit + 1)
     if len(data) > limit:

@@ -28,6 +28,7 @@ _READ: Final = (
 _NO_FOLLOW: Final[int] = getattr(os, "O_NOFOLLOW", 0)
 _NO_ATIME: Final[int] = getattr(os, "O_NOATIME", 0)
 _FILE: Final = _READ | _NO_FOLLOW | getattr(os, "O_NONBLOCK", 0)
+_GIVEN: Final = _FILE & ~_NO_FOLLOW
 _DIRECTORY: Final = _READ | getattr(os, "O_DIRECTORY", 0)
 
 
@@ -118,3 +119,8 @@ def _open(name: str, flags: int, directory: OpenedDirectory | None) -> int:
 def _joined(directory: OpenedDirectory, name: str) -> str:
     assert isinstance(directory, str)
     return os.path.join(directory, name)
+
+
+def open_given(path: str) -> int:
+    """Opens a file that the user named, which may be a link. Returns its descriptor."""
+    return os.open(path, _GIVEN)

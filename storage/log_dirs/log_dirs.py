@@ -32,6 +32,9 @@ from ..wording import printable
 from .log_dir import LogDir, PartitionDir
 from .replicas import ADVICE, PREFERRED_DIR, Partitions, ReplicaSelector
 
+#: The config with schemas that are given as files; `schemas/supplied.py` says what is in it.
+SCHEMAS_CONFIG = "kafkafs.schemas"
+
 
 @dataclass(frozen=True, slots=True)
 class _Joined:
@@ -44,12 +47,27 @@ class _Joined:
 
 
 def absolute_configs(configs: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Returns the configs of a run for a process with another working directory: kafkafs.prefer.dir
-    is an absolute path. Raises LogDirError if it is a URL of another scheme than `file`."""
+    """Returns the configs of a run for a process with another working directory: paths in
+    kafkafs.prefer.dir and kafkafs.schemas are absolute. Raises LogDirError if one is a URL of
+    another scheme than `file`."""
     found = dict(configs)
     if found.get(PREFERRED_DIR):
         found[PREFERRED_DIR] = absolute_path(local_path(found[PREFERRED_DIR]))
+    if found.get(SCHEMAS_CONFIG):
+        entries = map(str.strip, found[SCHEMAS_CONFIG].split(","))
+        found[SCHEMAS_CONFIG] = ",".join(map(_absolute_entry, filter(None, entries)))
     return found
+
+
+def _absolute_entry(entry: str) -> str:
+    """Returns an entry of kafkafs.schemas whose file has an absolute path."""
+    if entry.startswith("@"):
+        return f"@{absolute_path(local_path(entry[1:]))}"
+    selector, _, text = entry.partition("=")
+    path = local_path(text.strip() or entry)
+    if not text.strip() or selector.strip().endswith((":framing", ":message")):
+        return entry
+    return f"{selector}={absolute_path(path)}"
 
 
 def configs_of_both(

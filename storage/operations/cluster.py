@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from ..errors import MetadataUnavailable, StorageError, UnknownName
-from ..format.files.names import METADATA_TOPIC
+from ..format.files.names import INTERNAL_TOPICS, METADATA_TOPIC
 from ..format.messages.metadata import ResourceType
 from ..log_dirs.engine import Engine
 from ..metadata.history import ClusterChange, changes
@@ -31,9 +31,6 @@ from ..metadata.image import (
 )
 from ..metadata.words import acl_json, entity_text, number_json, resource_word, shown_configs
 from .request import SILENT, PartitionFailed, ProgressListener
-
-#: The topics that Kafka itself writes.
-INTERNAL_TOPICS: Final = ("__consumer_offsets", "__share_group_state", "__transaction_state")
 
 
 class ClusterSubject(StrEnum):

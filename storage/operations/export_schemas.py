@@ -16,8 +16,8 @@ from urllib.parse import quote
 
 from ..errors import SchemaError
 from ..log_dirs.engine import Engine
-from ..schemas.registry import RegistryImage
-from ..schemas.registry_state import RegisteredVersion, VersionKey
+from ..schemas.registry.image import RegistryImage
+from ..schemas.registry.state import RegisteredVersion, VersionKey
 from ..schemas.schema import (
     LATEST,
     SchemaDeletion,

@@ -10,7 +10,7 @@ from typing import Any
 
 from ..config.kafka import reader_config
 from ..errors import StorageError
-from ..format.files.names import METADATA_TOPIC, TopicPartition
+from ..format.files.names import INTERNAL_TOPICS, METADATA_TOPIC, TopicPartition
 from ..format.records.columns import Damage
 from ..io.retry import retry_if_gone
 from ..log.read.transactions import Isolation
@@ -18,10 +18,9 @@ from ..log_dirs.engine import Engine
 from ..log_dirs.selection import EVERYTHING, Selection
 from ..schemas.framed_columns import framed_rows
 from ..schemas.framing import Frame
-from ..schemas.registry import RegistryImage, read_registry
-from ..schemas.registry_state import RegisteredVersion
+from ..schemas.registry.image import RegistryImage, read_registry
+from ..schemas.registry.state import RegisteredVersion
 from ..schemas.schema import Schema, SchemaDeletion
-from .cluster import INTERNAL_TOPICS
 from .request import SILENT, PartitionFailed, ProgressListener
 
 

@@ -6,7 +6,7 @@ more than its own bytes: sizes and counts are checked against them, depth and em
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from ..errors import BytesLeft, DatumError, SchemaError
 from ..format.kernels import avro as kernel
+from ..format.records.batch import Bytes
 from .avro_types import AvroType, Kind, parse_avro
 from .conventions import Converter, avro_converter
 from .schema import Schema
@@ -119,11 +120,26 @@ class AvroDecoder:
             nodes, links, self._root, MAX_EMPTY_ITEMS, list(tables.names), tables.converters,
         )  # fmt: skip
 
+    @property
+    def name(self) -> str:
+        """The full name of the record, enum or fixed, "" for another type."""
+        return self.type.name if self.type.is_named else ""
+
+    def to_json_each(
+        self, data: Bytes, starts: Sequence[int], ends: Sequence[int]
+    ) -> list[tuple[int, Any]]:
+        """Returns for each datum, which lies in `data` from its start to its end, 0 and its JSON
+        values; or, if it does not fit, the kernel's code and None; of BYTES_LEFT, both."""
+        place = np.zeros(1, dtype=np.int64)
+        return [
+            kernel.value(data, start, end, *self._arguments, place)
+            for start, end in zip(starts, ends, strict=True)
+        ]
+
     def to_json(self, payload: bytes | memoryview) -> Any:
         """Returns a datum as JSON values. Raises DatumError if the bytes are not one, or
         BytesLeft if more follow."""
-        place = np.zeros(1, dtype=np.int64)
-        code, value = kernel.value(payload, 0, len(payload), *self._arguments, place)
+        [(code, value)] = self.to_json_each(payload, (0,), (len(payload),))
         if code == BYTES_LEFT:
             raise BytesLeft(reason(code), value)
         if code:

@@ -24,26 +24,32 @@ from numpy.typing import NDArray
 from ..errors import CorruptError, DatumError
 from ..format.kernels import avro as kernel
 from ..format.kernels import gather as gather_kernel
-from .avro import BYTES_LEFT, MAX_EMPTY_ITEMS, AvroDecoder, reason
+from .avro import BYTES_LEFT, MAX_EMPTY_ITEMS, SPAN, AvroDecoder, reason
+from .avro_types import Kind
 from .conventions import DAY_SECONDS, OUTSIDE_DAY, TOO_MANY_DIGITS, avro_converter
 
 Int64s = NDArray[np.int64]
+# The kinds of values with a start and a size.
+_TWO_SLOTS: Final = (Kind.BYTES, Kind.STRING, SPAN)
+# The most slots, of 8 bytes, for which room is made before it is known that they are needed.
+_MAX_ROOM: Final = 8 << 20
 #: The bytes of a decimal128.
 _WIDTH: Final = 16
 
 
 @dataclass(slots=True)
 class Shredded:
-    """The slots of some datums in `data`: those of a row of the table between its `bounds`.
+    """The slots of some datums in `data`: those of a row of the table from its start to its end.
     `failed`: by the number of a datum, why it does not fit the reader's type."""
 
     data: memoryview
     slots: Int64s
-    bounds: Int64s
+    starts: Int64s
+    ends: Int64s
     failed: dict[int, str] = field(default_factory=dict)
 
     def of(self, row: int) -> Int64s:
-        return self.slots[self.bounds[row] : self.bounds[row + 1]]
+        return self.slots[self.starts[row] : self.ends[row]]
 
     def spans(self, row: int) -> Int64s:
         """Returns start and size of each value: int64 of shape (n, 2)."""
@@ -369,6 +375,14 @@ class AvroColumns:
     nodes: Int64s
     links: Int64s
     root: Column
+    # By row, the slots of a value that emits any; and whether no such value is in an array or map.
+    _widths: Int64s = field(init=False)
+    _is_flat: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        kinds, emits = self.nodes[:, 0], self.nodes[:, 3] != 0
+        self._widths = np.where(np.isin(kinds, _TWO_SLOTS), 2, 1) * emits
+        self._is_flat = not (np.isin(kinds, (Kind.ARRAY, Kind.MAP)) & emits).any()
 
     @property
     def type(self) -> pa.DataType:
@@ -391,20 +405,34 @@ class AvroColumns:
         return values, _errors(status, found.failed)
 
     def _shredded(self, data: memoryview, spans: Int64s, status: Int64s) -> Shredded:
+        room = self._widths * len(spans)
+        if self._is_flat and room.sum() <= _MAX_ROOM:
+            return self._shredded_at_once(data, spans, status, room)
         counts, saved = np.zeros((2, len(self.nodes)), dtype=np.int64)
         empty = np.zeros(1, dtype=np.int64)
         tables = self.nodes, self.links, self.root.row, MAX_EMPTY_ITEMS
         kernel.check(data, spans, *tables, counts, saved, empty, status)
-        bounds = np.zeros(len(counts) + 1, dtype=np.int64)
-        np.cumsum(counts, out=bounds[1:])
-        slots = np.zeros(int(bounds[-1]), dtype=np.int64)
-        cursors = bounds[:-1].copy()
+        ends = np.cumsum(counts)
+        starts = ends - counts
+        slots = np.zeros(int(counts.sum()), dtype=np.int64)
+        cursors = starts.copy()
         if (
             not kernel.shred(data, spans, *tables, status, cursors, empty, slots)
-            or (cursors != bounds[1:]).any()
+            or (cursors != ends).any()
         ):
             raise CorruptError("records changed while they were decoded")
-        return Shredded(data, slots, bounds)
+        return Shredded(data, slots, starts, ends)
+
+    def _shredded_at_once(
+        self, data: memoryview, spans: Int64s, status: Int64s, room: Int64s
+    ) -> Shredded:
+        """Does the same in one walk: each value occurs once in a datum, or not at all."""
+        starts = np.cumsum(room) - room
+        slots = np.empty(int(room.sum()), dtype=np.int64)
+        ends, saved, empty = starts.copy(), starts.copy(), np.zeros(1, dtype=np.int64)
+        tables = self.nodes, self.links, self.root.row, MAX_EMPTY_ITEMS
+        kernel.check_and_shred(data, spans, *tables, saved, empty, status, ends, slots)
+        return Shredded(data, slots, starts, ends)
 
 
 def _errors(status: Int64s, failed: dict[int, str]) -> pa.Array:

@@ -106,7 +106,28 @@ def framed_rows(columns: Columns, *, is_key: bool = False) -> list[FramedRows]:
     return found
 
 
+def _same_prefix(column: _Column, rows: Int64s) -> Frame | None:
+    """Returns the frame if it is a prefix, the same in all rows, as in most topics; otherwise
+    None."""
+    if not len(rows):
+        return None
+    starts = column.starts if len(rows) == len(column.starts) else column.starts[rows]
+    sizes = column.sizes if len(rows) == len(column.sizes) else column.sizes[rows]
+    found = frame_of_prefix(column.value(int(rows[0])))
+    if found.framing is not Framing.PREFIX or sizes.min() < PREFIX_SIZE or not found.schema_id:
+        return None
+    first = column.data[starts[0] : starts[0] + PREFIX_SIZE]
+    # The last bytes of ids differ most.
+    places = reversed(range(PREFIX_SIZE))
+    is_same = all((column.data[starts + place] == first[place]).all() for place in places)
+    return found if is_same else None
+
+
 def _of_prefixes(column: _Column, rows: Int64s) -> Iterator[FramedRows]:
+    same_frame = _same_prefix(column, rows)
+    if same_frame is not None:
+        yield FramedRows(same_frame, rows)
+        return
     long_enough = rows[column.sizes[rows] >= PREFIX_SIZE]
     first = column.byte(long_enough, 0)
     zero = long_enough[first == 0]

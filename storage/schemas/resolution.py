@@ -24,6 +24,11 @@ from .conventions import avro_converter
 
 #: The columns that a type may have, all levels counted.
 MAX_COLUMNS: Final = 10_000
+# The rows of the kernel's tables: exponentially many if unions in each other have many branches
+# that are resolved to the same type.
+_MAX_ROWS: Final = 100_000
+#: The bytes that the defaults of fields that a datum lacks may have together.
+MAX_DEFAULT_BYTES: Final = 16 << 10
 _NUMBERS: Final = (Kind.INT, Kind.LONG, Kind.FLOAT, Kind.DOUBLE)
 #: By the writer's kind, the reader's kinds that its values are promoted to.
 _PROMOTIONS: Final = {
@@ -141,9 +146,13 @@ class _Resolver:
     """Builds columns and, for each value that has one, a row in the kernel's tables."""
 
     tables: Tables = field(default_factory=Tables)
+    #: The bytes of all defaults that datums lack: each row of a column has them.
+    default_bytes: int = 0
 
     def column(self, writer: AvroType, reader: AvroType, outer: tuple[AvroType, ...]) -> to.Column:
         """`outer`: the reader's records that the value is in."""
+        if len(self.tables.rows) > _MAX_ROWS:
+            raise SchemaError(writer.name, f"resolving it takes more than {_MAX_ROWS:,} steps")
         of = arrow_type(reader, outer)
         if any(reader is each for each in outer):
             graph = self.tables.add_graph(writer)
@@ -204,7 +213,7 @@ class _Resolver:
                 why = f"the field {each.name!r} is missing and has no default"
                 return self._mismatch(writer, of, why)
             else:
-                part = _default(each, arrow_type(each.type, inner))
+                part = self._default(each, arrow_type(each.type, inner))
             parts.append(part)
         # What the reader does not have is walked over.
         links = [
@@ -213,6 +222,15 @@ class _Resolver:
         ]
         self.tables.add_links(row, links)
         return to.Struct(row, of, parts)
+
+    def _default(self, of: AvroField, arrow: pa.DataType) -> to.Column:
+        found = _default(of, arrow)
+        if isinstance(found, to.Constant):
+            self.default_bytes += found.value.nbytes
+            if self.default_bytes > MAX_DEFAULT_BYTES:
+                why = f"the defaults of missing fields have more than {MAX_DEFAULT_BYTES:,} bytes"
+                return to.Mismatch(-1, arrow, why)
+        return found
 
     def _items(
         self, writer: AvroType, reader: AvroType, outer: tuple[AvroType, ...], of: pa.DataType

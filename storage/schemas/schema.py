@@ -11,9 +11,14 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from importlib.util import find_spec
 from typing import Any, Final, Protocol
 from uuid import UUID
 
+from ..errors import SchemaError
+
+#: What installs the modules that decode Protobuf and JSON Schema.
+INSTALL: Final = "pip install 'kafkafs[schemas]'"
 #: The default context.
 DEFAULT_CONTEXT: Final = "."
 _PREFIX: Final = ":."
@@ -114,6 +119,18 @@ class SchemaSource(Protocol):
 
     def missing(self, schema_id: int | None, guid: UUID | None) -> str:
         """Returns why there is no schema with this id or GUID: for `error` of a record."""
+
+
+def require_extra(schema: Schema, *modules: str) -> None:
+    """Raises SchemaError if one of the modules that decode it is not installed."""
+    for name in modules:
+        try:
+            found = find_spec(name)
+        except ModuleNotFoundError:  # a package that it is in
+            found = None
+        if found is None:
+            why = f"decoding it needs {name}, which is not installed: {INSTALL}"
+            raise SchemaError(schema.name, why)
 
 
 def context_of(subject: str) -> tuple[str, str]:

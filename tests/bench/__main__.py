@@ -13,6 +13,7 @@ from pathlib import Path
 
 from tests.bench import (
     appending,
+    avro_values,
     commands,
     compacting,
     data,
@@ -80,6 +81,7 @@ ROWS: dict[int, Sequence[Callable[[Plan], Outcomes]]] = {
     39: [restoring.against_producer],
     40: [erasing.against_compaction],
     42: [exporting.parquet],
+    43: [avro_values.scan],
 }
 
 

@@ -66,6 +66,45 @@ def arrow(log_dir: str) -> Task:
     return work
 
 
+def decoded(log_dir: str) -> Task:
+    """Decodes the values of the whole partition to Arrow, by their schema."""
+    import kafkafs
+
+    partition = kafkafs.open(log_dir)[TOPIC, 0]
+
+    def work() -> float:
+        started = time.perf_counter()
+        batches = partition.scan(columns=["decoded"], decode=True)
+        rows = sum(batch.num_rows - batch["decoded"].null_count for batch in batches)
+        taken = time.perf_counter() - started
+        assert rows == partition.end_offset
+        return taken
+
+    return work
+
+
+def fastavro(log_dir: str) -> Task:
+    """Decodes the same values, which are in memory, one after another."""
+    import io
+
+    import kafkafs
+    from tests.bench.avro_values import PREFIX, SCHEMA
+
+    library = importlib.import_module("fastavro")
+    schema, read = library.parse_schema(SCHEMA), library.schemaless_reader
+    values = kafkafs.open(log_dir)[TOPIC, 0].scan(columns=["value"]).read_all()["value"].to_pylist()
+
+    def work() -> float:
+        started = time.perf_counter()
+        for value in values:
+            stream = io.BytesIO(value)
+            stream.seek(len(PREFIX))
+            read(stream, schema)
+        return time.perf_counter() - started
+
+    return work
+
+
 def verify(log_dir: str) -> Task:
     """Verifies the log directory."""
     from kafkafs.storage import Engine, Finding, Verify
@@ -361,6 +400,8 @@ TASKS: dict[str, Callable[..., Task]] = {
     "arrow": arrow,
     "aiokafka": aiokafka,
     "bare": bare,
+    "decoded": decoded,
+    "fastavro": fastavro,
     "verify": verify,
     "checksum": checksum,
     "scan_partitions": scan_partitions,

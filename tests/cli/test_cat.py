@@ -57,6 +57,63 @@ def test_bytes_that_are_no_text(kafkafs: Kafkafs, clean: Path) -> None:
     assert printed(kafkafs("cat", clean, f"codec-none/0/offset/{binary.offset}")) == binary.value
 
 
+class TestDecoded:
+    def test_keys_and_values_of_a_registry(self, kafkafs: Kafkafs, corpus: Corpus) -> None:
+        data = corpus("schemas43")
+        text = printed(kafkafs("cat", data, "s-keyed/0/decoded.jsonl", "s-proto/0/decoded.jsonl"))
+        rows = [json.loads(line) for line in text.splitlines()]
+        assert rows[0]["key"] == {"region": "fjord", "no": -20}
+        assert (rows[0]["keySchemaId"], rows[0]["valueSchemaId"]) == (3, 4)
+        assert {"text": "zephyr", "marks": ["0", "0", "1099511627776"]} in [
+            row["value"] for row in rows
+        ]
+        row = json.loads(printed(kafkafs("cat", data, "s-mixed/0/offset/3.decoded.json")))
+        assert row["error"] == "value: no schema with this id"
+
+    def test_schemas_given_as_files(
+        self, kafkafs: Kafkafs, corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
+        (tmp_path / "letter.avsc").write_text(
+            '{"type":"record","name":"L","fields":'
+            '[{"name":"letter","type":"string"},{"name":"n","type":"int"}]}'
+        )
+        (tmp_path / "all.properties").write_text("id:99999 = letter.avsc\n")
+        line = ("cat", corpus("schemas43"), "s-mixed/0/offset/3.decoded.json")
+        for given in (
+            ("--schema", "id:99999=letter.avsc"),
+            ("--schema", "s-mixed=letter.avsc", "--schema", "s-mixed:framing=auto"),
+            ("--schema", "@all.properties"),
+            ("-c", "kafkafs.schemas=id:99999=letter.avsc"),
+            ("-c", "kafkafs.schemas=id:7=letter.avsc", "--schema", "@all.properties"),
+        ):
+            row = json.loads(printed(kafkafs(*line, *given)))
+            assert (row["value"], row["valueSchemaId"]) == ({"letter": "a", "n": 2}, 99999)
+            assert "error" not in row
+
+    def test_a_schema_that_was_deleted(self, kafkafs: Kafkafs, corpus: Corpus) -> None:
+        line = ("cat", corpus("schemas43"), "s-hard/0/offset/0.decoded.json")
+        row = json.loads(printed(kafkafs(*line)))
+        assert row["error"].endswith("is still on the disk (s-hard-value version 1)")
+        row = json.loads(printed(kafkafs(*line, "-c", "kafkafs.schemas.deleted=true")))
+        assert (row["value"], row["valueSchema"]["version"]) == ({"w": "copper"}, 1)
+
+    @pytest.mark.parametrize("verb", ["cat", "ls", "stat", "mount"])
+    def test_a_schema_that_cannot_be_used(
+        self, kafkafs: Kafkafs, clean: Path, tmp_path: Path, verb: str
+    ) -> None:
+        (tmp_path / "bad.avsc").write_text('{"type":"recor"}')
+        place = str(tmp_path) if verb == "mount" else "orders/0"
+        for given, why in (
+            (f"t={tmp_path}/bad.avsc", f"{tmp_path}/bad.avsc: no type is named 'recor'"),
+            (f"t={tmp_path}/none.avsc", f"{tmp_path}/none.avsc: no such file"),
+            ("t", "t: must be SELECTOR=FILE, such as orders=order.avsc, or @FILE"),
+        ):
+            result = kafkafs(verb, clean, place, "--schema", given)
+            assert (result.exit_code, result.stdout) == (2, "")
+            assert result.stderr == f"kafkafs: kafkafs.schemas: {why}\n"
+
+
 def test_streams(kafkafs: Kafkafs, clean: Path) -> None:
     lines = printed(kafkafs("cat", clean, "orders/0/records.jsonl")).splitlines()
     records = list(answers.records("kafka43-clean", "orders", 0))
@@ -103,7 +160,10 @@ def test_what_cannot_be_printed_is_told_and_the_rest_is_printed(
         ("orders/0/compacted/valus", "orders/0/compacted has no valus; did you mean values?"),
         (".kafkafs/statu.json", ".kafkafs has no statu.json; did you mean status.json?"),
         ("orders/0/offset/9000", "offset 9000 is past the end of orders/0 (0 to 6673)"),
-        ("orders/0/offset/9e3", "'9e3' is not an offset; names here are N, N.json and N.key"),
+        (
+            "orders/0/offset/9e3",
+            "'9e3' is not an offset; names here are N, N.json, N.decoded.json and N.key",
+        ),
         ("trimmed/0/offset/12", "offset 12 was deleted: trimmed/0 begins at 1433"),
         ("compacted/0/offset/1", "no record at offset 1 of compacted/0: never written, or"),
         (

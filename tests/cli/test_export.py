@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import subprocess
@@ -9,12 +10,14 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 import kafkafs as package
+from tests import answers, registry_records
 from tests.cli.results import Corpus, Kafkafs, lines_of, rows_of, stderr_of, stdout_of
 from tests.cli.terminal import Terminal
 from tests.conftest import differences, fingerprint
@@ -227,3 +230,110 @@ def test_the_process_is_killed(tmp_path: Path, environment: dict[str, str]) -> N
     assert {key: len(offsets) for key, offsets in found.items()} == {
         ("t", number): 20_000 for number in range(6)
     }
+
+
+class TestDecoded:
+    """`--decode`: keys and values as their schemas say."""
+
+    @pytest.fixture
+    def log_dir(self, tmp_path: Path) -> Path:
+        with package.open(tmp_path / "source", writable=True) as directory:
+            directory.create_topic("_schemas")
+            directory.create_topic("t")
+            self.register(directory, 1, 7, "long")
+            directory["t", 0].append([b"\0\0\0\0\x07\x02", package.ProducerRecord(None), b"raw"])
+        return tmp_path / "source"
+
+    def register(
+        self, directory: package.WritableLogDirectories, version: int, number: int, text: Any
+    ) -> None:
+        record = registry_records.schema("t-value", version, number, json.dumps(text))
+        directory["_schemas", 0].append([package.ProducerRecord(record.value, key=record.key)])
+
+    def test_typed_columns(self, kafkafs: Kafkafs, log_dir: Path, tmp_path: Path) -> None:
+        stdout_of(kafkafs("export", log_dir, "--decode", "-o", tmp_path / "out", "t"))
+        [file] = (tmp_path / "out").glob("topic=t/*/*.parquet")
+        table = pq.read_table(file, partitioning=None)
+        assert table.schema.field("decoded").type == pa.int64()
+        assert table.select(["value", "decoded", "decodeError"]).to_pylist() == [
+            {"value": None, "decoded": 1, "decodeError": None},
+            {"value": None, "decoded": None, "decodeError": None},
+            {"value": b"raw", "decoded": None, "decodeError": "its bytes name no schema"},
+        ]
+
+    def test_lines_are_those_of_a_mount(
+        self, kafkafs: Kafkafs, corpus: Corpus, tmp_path: Path
+    ) -> None:
+        output = tmp_path / "out"
+        stdout_of(
+            kafkafs("export", corpus("schemas43"), "--decode", "--format", "jsonl", "-o", output)
+        )
+        found = {
+            (row["topic"], row["partition"], row["offset"]): row
+            for file in output.glob("topic=s-*/*/*.jsonl")
+            for row in map(json.loads, file.read_text().splitlines())
+        }
+        lines = (answers.directory("schemas43") / "decoded.jsonl").read_text().splitlines()
+        expected = [row for row in map(json.loads, lines) if "error" not in row["value"]]
+        assert len(expected) > 350
+        for row in expected:
+            line = found[row["topic"], row["partition"], row["offset"]]
+            if row["value"]["kind"] not in ("text", "binary"):
+                assert line["value"] == row["value"]["value"]
+
+    def test_csv(self, kafkafs: Kafkafs, log_dir: Path, tmp_path: Path) -> None:
+        output = tmp_path / "out"
+        stdout_of(kafkafs("export", log_dir, "--decode", "--format", "csv", "-o", output, "t"))
+        [file] = output.glob("topic=t/*/*.csv")
+        with file.open(newline="") as lines:
+            rows = list(csv.DictReader(lines))
+        assert [(row["value"], row["decoded"], row["decodeError"]) for row in rows] == [
+            ("", "1", ""),
+            ("", "", ""),
+            ("raw", "", ""),
+        ]
+
+    def test_the_columns_stay_when_a_version_is_added(
+        self, kafkafs: Kafkafs, log_dir: Path, tmp_path: Path
+    ) -> None:
+        output = tmp_path / "out"
+        stdout_of(kafkafs("export", log_dir, "--decode", "-o", output, "t"))
+        with package.open(log_dir, writable=True) as directory:
+            self.register(directory, 2, 8, "double")
+            directory["t", 0].append([b"\0\0\0\0\x07\x04", b"\0\0\0\0\x08" + bytes(8)])
+        stdout_of(kafkafs("export", log_dir, "--decode", "-o", output, "t"))
+        tables = [
+            pq.read_table(file, partitioning=None) for file in sorted(output.glob("topic=t/*/*"))
+        ]
+        table = pa.concat_tables(tables)
+        assert table["decoded"].to_pylist() == [1, None, None, 2, None]
+        assert table["decodeError"][4].as_py() == "double does not fit long"
+        other = kafkafs("export", log_dir, "-o", output, "t")
+        assert "it has the notes of a job with different decode" in stderr_of(other)
+
+    def test_it_cannot_be_imported(self, kafkafs: Kafkafs, log_dir: Path, tmp_path: Path) -> None:
+        stdout_of(kafkafs("export", log_dir, "--decode", "-o", tmp_path / "out", "t"))
+        refused = kafkafs("import", "--from", tmp_path / "out", tmp_path / "in")
+        why = "its records are decoded, so that the original bytes are missing"
+        assert f"{why}; import an export without --decode" in stderr_of(refused)
+
+    def test_a_schema_that_cannot_be_used(
+        self, kafkafs: Kafkafs, log_dir: Path, tmp_path: Path
+    ) -> None:
+        with package.open(log_dir, writable=True) as directory:
+            self.register(directory, 2, 8, {"type": "record"})
+        done = kafkafs("export", log_dir, "--decode", "-o", tmp_path / "out", "t")
+        assert done.exit_code == 1
+        assert "t-0: schema 8 (t-value version 2): a record has no name" in done.stderr
+        assert "the partition is not exported" in done.stderr
+
+    def test_columns_that_parquet_does_not_have(
+        self, kafkafs: Kafkafs, log_dir: Path, tmp_path: Path
+    ) -> None:
+        with package.open(log_dir, writable=True) as directory:
+            self.register(directory, 2, 8, {"type": "record", "name": "R", "fields": []})
+        done = kafkafs("export", log_dir, "--decode", "-o", tmp_path / "out", "t")
+        assert done.exit_code == 1
+        assert "Parquet cannot have its columns" in done.stderr
+        other = ("--decode", "--format", "arrow", "-o", tmp_path / "arrow")
+        stdout_of(kafkafs("export", log_dir, *other, "t"))

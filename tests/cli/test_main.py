@@ -57,6 +57,13 @@ def test_version(kafkafs: Kafkafs) -> None:
         "extra mount": f"pyfuse3 {version('pyfuse3')}, trio {version('trio')}",
         "extra report": f"jinja2 {version('jinja2')}, plotly {version('plotly')}",
         "extra restore": f"confluent_kafka {version('confluent_kafka')}",
+        "extra schemas": ", ".join(
+            f"{name} {version(name)}"
+            for name in (
+                *("googleapis-common-protos", "grpcio-tools", "jsonschema-rs"),
+                "protobuf",
+            )
+        ),
         "extra spark": f"pyspark {version('pyspark')}, py4j {version('py4j')}",
         "extra sql": f"duckdb {version('duckdb')}",
     }

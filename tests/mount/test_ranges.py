@@ -20,7 +20,10 @@ from tests.logs import write_topic
 from tests.mount.nodes import directory_of, file_of
 from tests.mounted.live import LiveLog, value
 
-FILES = ("values", "keys", "records.jsonl", "records.arrow", "records.parquet")
+FILES = (
+    *("values", "keys", "records.jsonl", "records.arrow", "records.parquet"),
+    "decoded.jsonl",
+)
 
 
 @pytest.fixture

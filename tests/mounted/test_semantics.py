@@ -69,13 +69,13 @@ def test_topic(clean: Path) -> None:
 
 @promise(
     "A partition's directory contains `offset`, `time`, `range`, `compacted`, `key`, `segments`,"
-    " `dump`, `records.jsonl`, `records.arrow`, `values`, `keys`, `why.json` and `status.json`,"
-    " and nothing else."
+    " `dump`, `records.jsonl`, `records.arrow`, `decoded.jsonl`, `values`, `keys`, `why.json` and"
+    " `status.json`, and nothing else."
 )
 def test_partition(clean: Path) -> None:
     assert set(os.listdir(clean / "orders" / "0")) == {
         *("offset", "time", "key", "segments", "records.jsonl", "records.arrow", "values", "keys"),
-        *("compacted", "dump", "range", "why.json", "status.json"),
+        *("compacted", "decoded.jsonl", "dump", "range", "why.json", "status.json"),
     }
 
 
@@ -245,10 +245,11 @@ def test_listing_of_offsets(clean: Path) -> None:
         assert os.listdir(clean / topic / str(number) / "offset") == links + offsets
 
 
-@promise("The names `N.json` and `N.key` can be opened but are not listed.")
+@promise("The names `N.json`, `N.decoded.json` and `N.key` can be opened but are not listed.")
 def test_names_not_listed(clean: Path) -> None:
     offsets = clean / "codec-none" / "0" / "offset"
     assert (offsets / "5.json").read_bytes()
+    assert (offsets / "5.decoded.json").read_bytes()
     assert not [name for name in os.listdir(offsets) if "." in name]
 
 

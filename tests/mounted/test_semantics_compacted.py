@@ -52,11 +52,14 @@ def times_counted(mount: Mount) -> int:
 
 
 @promise(
-    "`compacted` contains `offset`, `latest`, `records.jsonl`, `values`, `keys` and"
-    " `summary.json`, and nothing else."
+    "`compacted` contains `offset`, `latest`, `records.jsonl`, `decoded.jsonl`, `values`, `keys`"
+    " and `summary.json`, and nothing else."
 )
 def test_names(clean: Path) -> None:
-    names = ["offset", "latest", "records.jsonl", "values", "keys", "summary.json"]
+    names = [
+        *("offset", "latest", "records.jsonl", "decoded.jsonl", "values", "keys"),
+        "summary.json",
+    ]
     assert os.listdir(clean / "orders" / "0" / "compacted") == names
     with pytest.raises(FileNotFoundError):
         os.stat(clean / "orders" / "0" / "compacted" / "time")

@@ -26,7 +26,7 @@ from tests.waiting import wait_until
 
 CLEAN = "kafka43-clean"
 TEXTS = ("values", "keys", "records.jsonl")
-FILES = (*TEXTS, "records.arrow", "records.parquet")
+FILES = (*TEXTS, "records.arrow", "records.parquet", "decoded.jsonl")
 
 
 def lines(*offsets: int) -> bytes:
@@ -51,8 +51,8 @@ def ranges(live: LiveLog, mount: Mounting) -> Path:
 
 
 @promise(
-    "`range/A-B` contains `values`, `keys`, `records.jsonl`, `records.arrow` and `records.parquet`"
-    " with the records served at offsets A to B, and nothing else."
+    "`range/A-B` contains `values`, `keys`, `records.jsonl`, `records.arrow`, `records.parquet` and"
+    " `decoded.jsonl` with the records served at offsets A to B, and nothing else."
 )
 def test_a_range(clean: Path) -> None:
     chance = random.Random(1)

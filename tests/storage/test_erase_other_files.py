@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kafkafs.api.reading import Partition
+from kafkafs.api.reading import LogDirectories
 from kafkafs.storage.clock import SetClock
 from kafkafs.storage.errors import (
     NotErased,
@@ -206,7 +206,7 @@ def test_an_offset_means_that_of_the_present_topic(tmp_path: Path) -> None:
 def test_caches_know_it_at_once(tmp_path: Path) -> None:
     make(tmp_path)
     with open_manager(tmp_path) as manager:
-        log = Partition(manager.log(TOPIC, 0), manager)
+        log = LogDirectories(manager)[TOPIC, 0]
         found = log.latest(KEY)
         assert found is not None
         assert log.record(found.offset).key == KEY

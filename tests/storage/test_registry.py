@@ -20,7 +20,7 @@ from kafkafs.storage.format.records.record_columns import SimpleRecord
 from kafkafs.storage.log_dirs.engine import Engine
 from kafkafs.storage.operations.request import PartitionFailed
 from kafkafs.storage.operations.schemas import ListedSchema, ListSchemas, list_schemas, registry_of
-from kafkafs.storage.schemas.registry import RegistryImage, read_registry
+from kafkafs.storage.schemas.registry.image import RegistryImage, read_registry
 from kafkafs.storage.schemas.schema import SchemaDeletion
 from tests import answers
 from tests.building import BatchFields, build_batch

@@ -169,12 +169,23 @@ def open_tree(
     # The verb reports damage itself; the tree's log is for mounts.
     logging.getLogger("kafkafs").addHandler(logging.NullHandler())
     engine = open_engine(log_dirs, configs, at)
+    check_schemas(engine)
     context = click.get_current_context(silent=True)  # None while a shell completes
     if context is not None:
         context.call_on_close(partial(failures.warn_of_unserved, engine))
     tree = Tree(engine, MountOptions(isolation=Isolation(isolation), at_ms=at))
     tree.catalog.previews.show = partial(output.bar, "previewing compaction")
     return tree
+
+
+def check_schemas(engine: Engine) -> None:
+    """Raises ConfigError if schemas that are given as files cannot be used."""
+    from kafkafs.storage import reader_config
+
+    if reader_config(engine.configs).kafkafs_schemas:
+        from kafkafs.storage import check_supplied  # which few commands need
+
+        check_supplied(engine)
 
 
 def resolve(tree: Tree, path: str) -> Node:

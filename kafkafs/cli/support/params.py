@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import click
 from click.shell_completion import CompletionItem
@@ -171,6 +172,51 @@ def reading_options(function: Function) -> Function:
         help="Whether to hide or show records of open and aborted transactions.",
     )
     return configs_option(isolated(function))
+
+
+def schema_option(function: Function) -> Function:
+    """Adds schemas given as files to `configs`, which the verb must have: as kafkafs.schemas, after
+    those that are in it already."""
+    option = click.option(
+        "--schema",
+        "schemas",
+        metavar="TOPIC=FILE",
+        multiple=True,
+        callback=_absolute_schemas,
+        help="Decode values with the schema in FILE (.avsc, .proto, .json, or a descriptor set). "
+        "TOPIC:key=FILE is for keys, id:N=FILE and guid:UUID=FILE for what names them, @FILE has "
+        "such lines; repeatable.",
+    )
+
+    @wraps(function)
+    def with_schemas(*args: Any, schemas: tuple[str, ...], **others: Any) -> Any:
+        others["configs"] = _with_schemas(others["configs"], schemas)
+        return function(*args, **others)
+
+    return cast(Function, option(with_schemas))
+
+
+def _absolute_schemas(
+    ctx: click.Context, parameter: click.Parameter, values: tuple[str, ...]
+) -> tuple[str, ...]:
+    if not values:
+        return ()
+    from kafkafs.storage import SCHEMAS_CONFIG, LogDirError, absolute_configs
+
+    try:
+        return tuple(absolute_configs([(SCHEMAS_CONFIG, ",".join(values))]).values())
+    except LogDirError as error:
+        raise click.BadParameter(str(error), ctx, parameter) from None
+
+
+def _with_schemas(configs: tuple[Config, ...], schemas: tuple[str, ...]) -> tuple[Config, ...]:
+    if not schemas:
+        return configs
+    from kafkafs.storage import SCHEMAS_CONFIG
+
+    others = [each for each in configs if each[0] != SCHEMAS_CONFIG]
+    before = [text for name, text in configs if name == SCHEMAS_CONFIG]
+    return (*others, (SCHEMAS_CONFIG, ",".join((*before, *schemas))))
 
 
 def topic_config_option(name: str, help_text: str) -> Callable[[Function], Function]:

@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from ..support import failures
-from ..support.params import as_of_option, log_dirs_argument, paths_argument, reading_options
+from ..support.params import (
+    as_of_option,
+    log_dirs_argument,
+    paths_argument,
+    reading_options,
+    schema_option,
+)
 from ..support.verb import Verb
 from ..support.words import Config
 
@@ -38,6 +44,14 @@ _READ_BYTES: Final = 1 << 20
             "count the records of each key",
         ),
         (
+            "kafkafs cat /data orders/0/decoded.jsonl | jq .value.total",
+            "print a field of values that name a schema of the registry",
+        ),
+        (
+            "kafkafs cat --schema orders=order.avsc /data orders/0/decoded.jsonl",
+            "decode values with a schema given as a file",
+        ),
+        (
             "kafkafs cat --at 2030-01-01 /data orders/0/compacted/summary.json",
             "show what compaction would retain and discard at that time, by reason",
         ),
@@ -51,6 +65,7 @@ _READ_BYTES: Final = 1 << 20
 @log_dirs_argument
 @paths_argument(required=True)
 @reading_options
+@schema_option
 @as_of_option
 def command(
     log_dirs: tuple[str, ...],

@@ -19,6 +19,7 @@ from ..support.params import (
     from_until_options,
     json_option,
     log_dirs_argument,
+    schema_option,
     selection_argument,
 )
 from ..support.verb import Verb
@@ -33,8 +34,9 @@ _PERIODS: Final = ("date", "hour")
 
 
 def export_options(default: str) -> Callable[[Function], Function]:
-    """Adds `file_format`, `by`, `since_ms`, `until_ms`, `isolation` and `permissive`. `default`:
-    the isolation level of a new export; `isolation` is None if the option is not given."""
+    """Adds `file_format`, `by`, `since_ms`, `until_ms`, `isolation`, `permissive` and `decode`.
+    `default`: the isolation level of a new export; `isolation` is None if the option is not
+    given."""
 
     def add_all(function: Function) -> Function:
         for add in _export_options(default):
@@ -46,6 +48,11 @@ def export_options(default: str) -> Callable[[Function], Function]:
 
 def _export_options(default: str) -> Sequence[Callable[[Function], Function]]:
     return (
+        click.option(
+            "--decode",
+            is_flag=True,
+            help="Decode keys and values by their schemas. `import` cannot restore such an export.",
+        ),
         click.option(
             "--permissive", is_flag=True, help="Skip only damaged records, and report them."
         ),
@@ -152,6 +159,7 @@ class TransferRows:
 @export_options(ISOLATION_LEVELS[0])
 @as_of_option
 @configs_option
+@schema_option
 @json_option("one JSON object per partition, and per place whose records are missing (`what`)")
 def command(
     log_dirs: tuple[str, ...],
@@ -163,6 +171,7 @@ def command(
     until_ms: int | None,
     isolation: str | None,
     permissive: bool,
+    decode: bool,
     at: int | None,
     configs: tuple[Config, ...],
     as_json: bool,
@@ -172,6 +181,10 @@ def command(
     with --by hour. Records are exported in full: offset, timestamp and its type, headers, nulls.
     `kafkafs import` restores logs from them. Parquet files have statistics, by which a query on
     offset or timestamp reads only what it needs.
+
+    With --decode, Parquet and Arrow files have a column `decoded` of the newest schema of the topic
+    when it was first exported, and `decodeError`; `value` and `key` then only have what could not
+    be decoded.
 
     All processors are used. LOG_DIRS are only read; a broker may be running on them. A range of
     offsets that contains damage is omitted and reported, with exit code 1; with --permissive, only
@@ -196,6 +209,7 @@ def command(
         since_ms,
         until_ms,
         permissive,
+        decode,
     )
     if since_ms is not None and until_ms is not None and since_ms >= until_ms:
         raise click.UsageError("--until must be later than --from")

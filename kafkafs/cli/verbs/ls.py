@@ -12,6 +12,7 @@ from ..support.params import (
     log_dirs_argument,
     paths_argument,
     reading_options,
+    schema_option,
     since_until_options,
 )
 from ..support.verb import Verb
@@ -54,6 +55,7 @@ from ..support.words import Config
 )
 @since_until_options
 @reading_options
+@schema_option
 @as_of_option
 @json_option("one JSON object per name, one per line; times are in ms since 1970")
 def command(

@@ -14,7 +14,13 @@ import click
 
 from .. import installation
 from ..support import failures
-from ..support.params import LocalPath, as_of_option, log_dirs_argument, reading_options
+from ..support.params import (
+    LocalPath,
+    as_of_option,
+    log_dirs_argument,
+    reading_options,
+    schema_option,
+)
 from ..support.verb import Verb
 from ..support.words import Config
 
@@ -85,6 +91,7 @@ if TYPE_CHECKING:
     "--check", "only_check", is_flag=True, help="Mount nothing; report what would prevent mounting."
 )
 @reading_options
+@schema_option
 @as_of_option
 def command(
     log_dirs: tuple[str, ...],
@@ -123,7 +130,7 @@ def command(
     from kafkafs.mount.session.fuse_obstacle import fuse_obstacle
     from kafkafs.storage import Isolation
 
-    from ..support.opening import open_engine, open_writable
+    from ..support.opening import check_schemas, open_engine, open_writable
 
     base = MountOptions(
         isolation=Isolation(isolation), at_ms=at, writable=writable, maintain=maintain
@@ -149,6 +156,7 @@ def command(
     try:
         # Checked here, not only in the daemon, so that a wrong config is reported as wrong usage.
         with closing(open_engine(tuple(paths), configs, mount_options.at_ms)) as engine:
+            check_schemas(engine)
             if mount_options.maintain and not only_check:
                 _report_first_pass(engine)
         if only_check:

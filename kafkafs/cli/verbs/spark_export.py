@@ -44,12 +44,14 @@ def command(
     until_ms: int | None,
     isolation: str | None,
     permissive: bool,
+    decode: bool,
     at: int | None,
 ) -> int:
     """Export the records in LOG_DIRS, or only of the named topics and partitions, to files
     topic=T/date=D/part-…, where D is the UTC date of the timestamp, or topic=T/date=D/hour=H/part-…
     with --by hour. Records are exported in full: offset, timestamp and its type, headers, nulls.
-    `kafkafs import` and `kafkafs spark import` restore logs from them.
+    `kafkafs import` and `kafkafs spark import` restore logs from them, but not with --decode, which
+    does what it does for `kafkafs export`.
 
     A range of offsets that contains damage is omitted and reported, with exit code 1; with
     --permissive, only the damaged records are omitted. Repeating the command, also as `kafkafs
@@ -67,6 +69,7 @@ def command(
         by=by,
         isolation=isolation,
         permissive=permissive,
+        decode=decode,
         since=since_ms,
         until=until_ms,
         at=at,

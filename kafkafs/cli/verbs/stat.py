@@ -13,6 +13,7 @@ from ..support.params import (
     log_dirs_argument,
     paths_argument,
     reading_options,
+    schema_option,
 )
 from ..support.verb import Verb
 from ..support.words import Config
@@ -40,6 +41,7 @@ from ..support.words import Config
 @paths_argument(required=False)
 @click.option("-L", "--dereference", is_flag=True, help="Follow links.")
 @reading_options
+@schema_option
 @as_of_option
 @json_option("one JSON object per PATH, one per line; times are in ms since 1970")
 def command(

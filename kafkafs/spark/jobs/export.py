@@ -49,6 +49,7 @@ def export(
     by: Period = "date",
     isolation: str | None = None,
     permissive: bool = False,
+    decode: bool = False,
     since: _Time = None,
     until: _Time = None,
     at: _Time = None,
@@ -59,7 +60,8 @@ def export(
     directory `output`; without a selection, Kafka's internal topics are omitted. `since`, `until`:
     from the first record at or after a time up to the first at or after another. With `at`, it
     exports what there was then. Times are as in `kafkafs.open`. `isolation` is by default that of
-    the export that is continued, else `read_uncommitted`.
+    the export that is continued, else `read_uncommitted`. `decode`: keys and values are decoded by
+    their schemas, as by `kafkafs export --decode`.
 
     Damage is `wrong` in the report, and its range is not exported, or with `permissive` exported
     without the lost records. Raises OtherJob if `output` has an export with other arguments.
@@ -76,6 +78,7 @@ def export(
         _ms(since),
         _ms(until),
         permissive,
+        decode,
     )
     engine = dirs.engine()
     request.check(engine)

@@ -14,6 +14,7 @@ from ..workers import spare_collections, without_collections
 from .conditions import Conditions
 from .planning import find_log_dirs, grouped, plan
 from .reading import Reading, combined
+from .value_decoding import ValueDecoding
 
 
 class KafkafsInputPartition(InputPartition):
@@ -26,7 +27,9 @@ class KafkafsInputPartition(InputPartition):
 class RangeReader:
     """The tasks' part of a reader: it is pickled, and reads the ranges of each task."""
 
-    def __init__(self, options: ReadOptions, schema: pa.Schema) -> None:
+    def __init__(
+        self, options: ReadOptions, schema: pa.Schema, decoding: ValueDecoding | None = None
+    ) -> None:
         self._options = options
         self._schema = schema
         self._reading = Reading(
@@ -36,6 +39,7 @@ class RangeReader:
             fail_on_data_loss=options.fail_on_data_loss,
             permissive=options.permissive,
             at_ms=options.at_ms,
+            decoding=decoding,
         )
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -57,9 +61,15 @@ class KafkafsReader(RangeReader, DataSourceReader):
     for each scan, SPARK-58551.) Filters are passed to `kafkafs.spark.scan` instead.
     """
 
-    def __init__(self, options: ReadOptions, schema: pa.Schema, conditions: Conditions) -> None:
+    def __init__(
+        self,
+        options: ReadOptions,
+        schema: pa.Schema,
+        conditions: Conditions,
+        decoding: ValueDecoding | None = None,
+    ) -> None:
         """`conditions`: those that all records have in common which the caller's query needs."""
-        super().__init__(options, schema)
+        super().__init__(options, schema, decoding)
         self._conditions = conditions
 
     def partitions(self) -> list[InputPartition]:

@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kafkafs.storage import (
+    RECORD_SCHEMA,
     Columns,
     Damage,
     Isolation,
@@ -29,6 +30,7 @@ from kafkafs.storage import (
     Loss,
     OffsetRange,
     ReferencedViews,
+    SchemaSourceDirs,
     SegmentGone,
     SmallRanges,
     fresh,
@@ -37,6 +39,7 @@ from kafkafs.storage import (
 )
 
 from .planning import LOGGER, READ_REST, report_loss
+from .value_decoding import DECODE_ERROR, DECODED, ValueDecoder, ValueDecoding
 
 #: The rows of `losses`, one for each damaged place: offsets [firstOffset, nextOffset) of the range
 #: are lost; nextOffset is null if nothing readable follows in the segment.
@@ -71,7 +74,8 @@ _Joined = tuple[Columns, list[OffsetRange], list[int]]
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """How ranges are read; the same for all tasks of a read. `at_ms`: as in ReadOptions."""
+    """How ranges are read; the same for all tasks of a read. `at_ms`: as in ReadOptions.
+    `decoding`: None if values are not decoded."""
 
     log_dirs: tuple[str, ...]
     configs: Mapping[str, str]
@@ -79,6 +83,7 @@ class Reading:
     fail_on_data_loss: bool
     permissive: bool
     at_ms: int | None = None
+    decoding: ValueDecoding | None = None
 
     def records(self, ranges: Iterable[OffsetRange], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         """Yields the records of ranges in order. `schema` has fields of the records' Arrow schema,
@@ -86,7 +91,8 @@ class Reading:
 
         Raises CorruptError for damage, unless it is skipped, and DataLoss, unless that is skipped.
         """
-        tiny = _TinyColumns(schema)
+        batches = _Batches(schema, self._decoder(schema))
+        tiny = _TinyColumns(batches)
         for columns, origins, rows in self._joined(ranges):
             is_tiny = len(origins) > 1 or len(columns.data) <= _TINY_BYTES
             if tiny.nbytes and (not is_tiny or tiny.nbytes >= _JOINED_BYTES):
@@ -95,11 +101,16 @@ class Reading:
                 tiny.add(columns, origins, rows)
                 continue
             for piece in _pieces(columns):
-                topic, partition = origins[0].topic, origins[0].partition
-                made = to_record_batch(piece, topic, partition, schema.names)
-                yield _in_schema(made, schema)
+                yield batches.batch(piece, origins, [len(piece)])
         if tiny.nbytes:
             yield tiny.pop()
+
+    def _decoder(self, schema: pa.Schema) -> ValueDecoder | None:
+        if self.decoding is None or {DECODED, DECODE_ERROR}.isdisjoint(schema.names):
+            return None
+        supplied = self.decoding.supplied
+        source = SchemaSourceDirs(self.log_dirs, self.configs, self.at_ms, supplied)
+        return ValueDecoder(self.decoding, source, schema)
 
     def _joined(self, ranges: Iterable[OffsetRange]) -> Iterator[_Joined]:
         """Yields the columns in ranges, small ranges together, without the damage."""
@@ -193,11 +204,38 @@ def _views(configs: tuple[tuple[str, str], ...]) -> ReferencedViews:
     return ReferencedViews(dict(configs))
 
 
-class _TinyColumns:
-    """The columns of tiny ranges, until they become one record batch of `schema`."""
+class _Batches:
+    """Makes record batches of `schema`."""
 
-    def __init__(self, schema: pa.Schema) -> None:
+    def __init__(self, schema: pa.Schema, decoder: ValueDecoder | None) -> None:
         self._schema = schema
+        self._decoder = decoder
+        # A batch of no columns would have no rows.
+        self._names = [name for name in schema.names if name in RECORD_SCHEMA.names] or ["offset"]
+
+    def batch(
+        self,
+        columns: Columns,
+        ranges: Sequence[OffsetRange],
+        rows: Sequence[int],
+        instead: Mapping[str, pa.Array] = MappingProxyType({}),
+    ) -> pa.RecordBatch:
+        """Returns columns with so many rows of each range; arrays in `instead` replace those of
+        their names."""
+        first = ranges[0]
+        made = to_record_batch(columns, first.topic, first.partition, self._names)
+        found = {**dict(zip(made.schema.names, made.columns, strict=True)), **instead}
+        if self._decoder is not None:
+            found.update(self._decoder.arrays(columns, ranges, rows))
+        arrays = [_as(found[field.name], field.type) for field in self._schema]
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+
+class _TinyColumns:
+    """The columns of tiny ranges, until they become one record batch."""
+
+    def __init__(self, batches: _Batches) -> None:
+        self._batches = batches
         self._columns = JoinedColumns()
         self._ranges: list[OffsetRange] = []
         self._rows: list[int] = []  # of each range
@@ -214,10 +252,8 @@ class _TinyColumns:
 
     def pop(self) -> pa.RecordBatch:
         """Returns the record batch, and removes the columns."""
-        first = self._ranges[0]
-        columns = self._columns.columns(str(first))
-        made = to_record_batch(columns, first.topic, first.partition, self._schema.names)
-        batch = _in_schema(made, self._schema, self._origins())
+        columns = self._columns.columns(str(self._ranges[0]))
+        batch = self._batches.batch(columns, self._ranges, self._rows, self._origins())
         self._columns.clear()
         self._ranges.clear()
         self._rows.clear()
@@ -229,16 +265,6 @@ class _TinyColumns:
         topics = pa.array([each.topic for each in self._ranges], pa.string())
         partitions = pa.array([each.partition for each in self._ranges], pa.int32())
         return {"topic": topics.take(ranges), "partition": partitions.take(ranges)}
-
-
-def _in_schema(
-    made: pa.RecordBatch, schema: pa.Schema, instead: Mapping[str, pa.Array] = MappingProxyType({})
-) -> pa.RecordBatch:
-    """Returns the columns that `schema` names, with its types; those in `instead` replace others of
-    their names."""
-    columns = (instead.get(field.name, made.column(field.name)) for field in schema)
-    arrays = [_as(column, field.type) for column, field in zip(columns, schema, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def combined(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:

@@ -19,6 +19,7 @@ from .partition_offsets import PartitionOffsets, from_json, to_json
 from .planning import grouped
 from .range_reader import KafkafsInputPartition, RangeReader
 from .streaming import Stream
+from .value_decoding import ValueDecoding
 
 # The start of the first batch. Spark stores only a batch's end, so its start is derived from the
 # options, also when the batch is repeated.
@@ -28,8 +29,10 @@ _INITIAL: Final = {"startingOffsets": "as the options say"}
 class KafkafsStreamReader(RangeReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """One query: on the driver it plans batches, in tasks it reads ranges."""
 
-    def __init__(self, options: ReadOptions, schema: pa.Schema) -> None:
-        super().__init__(options, schema)
+    def __init__(
+        self, options: ReadOptions, schema: pa.Schema, decoding: ValueDecoding | None = None
+    ) -> None:
+        super().__init__(options, schema, decoding)
         self._opened: Stream | None = None  # never in a task
 
     @property

@@ -33,6 +33,8 @@ QUORUM_STATE_FILE = "quorum-state"
 
 # The topic of a KRaft quorum's metadata log, which is in the log directory like any partition.
 METADATA_TOPIC = "__cluster_metadata"
+# The topics of the brokers' coordinators.
+INTERNAL_TOPICS = ("__consumer_offsets", "__share_group_state", "__transaction_state")
 
 # The name of a topic and the number of a partition.
 TopicPartition = tuple[str, int]

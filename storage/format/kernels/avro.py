@@ -66,9 +66,9 @@ def _emit(
     value: cython.longlong,
     mode: cython.int,
 ) -> cython.void:
-    """Counts a slot of the node (mode 1) or also writes it (mode 2)."""
+    """Counts a slot of the node (mode 1) or also writes it (modes 2 and 3)."""
     at: cython.longlong = cursors[node]
-    if mode == 2 and 0 <= at < slots.shape[0]:
+    if mode >= 2 and 0 <= at < slots.shape[0]:
         slots[at] = value
     cursors[node] = at + 1
 
@@ -147,7 +147,7 @@ def _walk_scalar(
         size = 4 if kind == 4 else 8 if kind == 5 else nodes[node, 1]
         if size > end - at:
             return TRUNCATED
-        if mode == 2:
+        if mode >= 2:
             value = (
                 _float_bits(data, at)
                 if kind == 4
@@ -168,7 +168,7 @@ def _walk_scalar(
                 return BAD_SIZE
             if size > end - at:
                 return TRUNCATED
-            # The second walk, which writes, visits only what the first one has checked.
+            # A second walk visits only what the first one has checked.
             if kind == 7 and mode != 2 and not _is_text(data, at, at + size):
                 return BAD_TEXT
             if mode and nodes[node, 3]:
@@ -238,7 +238,7 @@ def _walk_items(
                     return TOO_MANY_EMPTY
             total += 1
             count -= 1
-    if mode == 2 and 0 <= slot < slots.shape[0]:
+    if mode >= 2 and 0 <= slot < slots.shape[0]:
         slots[slot] = total
     return at
 
@@ -260,7 +260,7 @@ def _walk(
     empty: cython.longlong[::1],
 ) -> cython.Py_ssize_t:
     """Walks a value and returns the position after it, or why it does not fit. Mode 0 only checks,
-    1 also counts slots, 2 writes them."""
+    1 also counts slots, 2 writes those of a datum that was checked, 3 checks and writes."""
     kind: cython.longlong = nodes[node, 0]
     value: cython.longlong
     start: cython.Py_ssize_t = at
@@ -415,6 +415,56 @@ def shred(
                 is_right = False
                 break
     return is_right
+
+
+def check_and_shred(
+    data: cython.const[cython.uchar][::1],
+    spans: cython.const[cython.longlong][:, ::1],
+    nodes: cython.const[cython.longlong][:, ::1],
+    links: cython.const[cython.longlong][::1],
+    root: cython.Py_ssize_t,
+    most_empty: cython.longlong,
+    saved: cython.longlong[::1],
+    empty: cython.longlong[::1],
+    status: cython.longlong[::1],
+    cursors: cython.longlong[::1],
+    slots: cython.longlong[::1],
+) -> int:
+    """Does in one walk what ``check`` and ``shred`` do, where room for the slots of each node is
+    known before: from its position in ``cursors`` on, which moves to their end. Returns how many
+    datums fit. ``saved`` and ``empty`` are room to work in."""
+    row: cython.Py_ssize_t
+    i: cython.Py_ssize_t
+    at: cython.Py_ssize_t
+    fitting: cython.Py_ssize_t = 0
+    size: cython.Py_ssize_t = nodes.shape[0]
+    _check_tables(nodes, links, root)
+    if (
+        spans.shape[1] != 2
+        or status.shape[0] != spans.shape[0]
+        or cursors.shape[0] != size
+        or saved.shape[0] != size
+        or empty.shape[0] != 1
+    ):
+        raise ValueError("the tables for the results have other sizes than the arguments")
+    with cython.nogil:
+        for row in range(spans.shape[0]):
+            if not (0 <= spans[row, 0] <= spans[row, 1] <= data.shape[0]):
+                status[row] = TRUNCATED
+                continue
+            for i in range(size):
+                saved[i] = cursors[i]
+            empty[0] = most_empty
+            at = _walk(
+                data, spans[row, 0], spans[row, 1], nodes, links, root, 0, cursors, slots, 3, empty
+            )
+            status[row] = 0 if at == spans[row, 1] else BYTES_LEFT if at >= 0 else at
+            if at >= 0:
+                fitting += 1
+            else:
+                for i in range(size):
+                    cursors[i] = saved[i]
+    return fitting
 
 
 @cython.cfunc

@@ -10,6 +10,10 @@ its records (see `unit_notes`). In version 3 of the description, "id" is that of
     empty    the partitions without ranges, {"topic", "partition", "offset"}: where the log begins
              and ends
     configs  {topic: {name: value}}: all configs that differ from the defaults
+    schemas  {topic: {"value", "key"}}: of decoded records, the schemas of the columns, as they were
+             when the topic was first exported
+
+"decode" is true if records are decoded.
 
 Version 2 has no id. In version 1, which has no version field, "plan" is the list of ranges.
 
@@ -23,7 +27,7 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Final
 
@@ -40,6 +44,7 @@ from ...format.primitives import is_uuid_text
 from ...io.disk import DirFd, OpenFile
 from ...log.read.transactions import Isolation
 from ...log_dirs.selection import EVERYTHING, Selection
+from ...schemas.typed.reader_schema import TopicReaders
 from ...wording import printable
 from ..offset_ranges import OffsetRange
 from ..unit_notes import JOB_NOTE, read_note, unit_note
@@ -148,13 +153,15 @@ def file_origin(name: str) -> tuple[int, int] | None:
 @dataclass(frozen=True, slots=True)
 class ExportPlan:
     """What an export is to contain. `empty`: partitions without records to read, and the offset
-    where each begins and ends."""
+    where each begins and ends. `schemas`: those of decoded columns, by topic."""
 
     ranges: Sequence[OffsetRange]
     empty: Mapping[TopicPartition, int]
     configs: Mapping[str, Mapping[str, str]]
+    schemas: Mapping[str, TopicReaders] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
+        schemas = {topic: readers.as_json() for topic, readers in self.schemas.items()}
         return {
             "ranges": [_range_as_json(each) for each in self.ranges],
             "empty": [
@@ -162,6 +169,7 @@ class ExportPlan:
                 for (topic, number), offset in sorted(self.empty.items())
             ],
             "configs": self.configs,
+            **({"schemas": schemas} if schemas else {}),
         }
 
 
@@ -206,18 +214,22 @@ def read_plan(source: str) -> ExportPlan:
         if key in empty or key in ends:
             raise value.wrong(f"{key[0]}-{key[1]} is listed twice")
         empty[key] = value["offset"].integer()
-    return ExportPlan(ranges, empty, dict(_configs(plan["configs"])))
+    schemas = dict(_schemas(plan.get("schemas", {})))
+    return ExportPlan(ranges, empty, dict(_configs(plan["configs"])), schemas)
 
 
 def read_export(source: str, selection: Selection = EVERYTHING) -> ExportedLogs:
     """Reads a finished export, or the selected topics and partitions of it.
 
-    Raises LogDirError if the directory is missing; CorruptError if a note is malformed (naming note
-    and field) or a file is missing; UnknownTopic or UnknownPartition if the export lacks a selected
-    one.
+    Raises LogDirError if the directory is missing, or the records are decoded; CorruptError if a
+    note is malformed (naming note and field) or a file is missing; UnknownTopic or UnknownPartition
+    if the export lacks a selected one.
     """
     _refuse_missing(source)
     plan = read_plan(source)
+    if _job(source).get("decode", False).value:
+        why = "its records are decoded, so that the original bytes are missing"
+        raise LogDirError(source, f"{why}; import an export without --decode")
     found: dict[TopicPartition, list[tuple[int, OffsetRange]]] = {key: [] for key in plan.empty}
     for number, each in enumerate(plan.ranges):
         found.setdefault((each.topic, each.partition), []).append((number, each))
@@ -390,6 +402,14 @@ def _configs(value: _Value) -> Iterator[tuple[str, Mapping[str, str]]]:
         if conflict is not None:
             raise configs.wrong(str(conflict))
         yield topic, texts
+
+
+def _schemas(value: _Value) -> Iterator[tuple[str, TopicReaders]]:
+    for topic, each in value.members():
+        try:
+            yield topic, TopicReaders.of_json(each.value)
+        except (KeyError, TypeError, ValueError, AttributeError):
+            raise each.wrong("is not a pair of schemas") from None
 
 
 def _exported_range(source: str, number: int, each: OffsetRange) -> ExportedRange:

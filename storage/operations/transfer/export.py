@@ -35,12 +35,15 @@ from ...io.disk import DirFd
 from ...io.durable import TEMPORARY_SUFFIX, WritableDirFd
 from ...io.lock import DirectoryLock
 from ...log_dirs.engine import Engine
+from ...schemas.catalog import SchemaCatalog
+from ...schemas.typed.sources import SchemaSourceDirs
 from ..offset_ranges import OffsetRange
 from ..output_dir import refuse_in_log_dir
 from ..range_reader import LogRangeReader, Loss, next_offset
 from ..request import SILENT, ProgressListener
 from ..unit_notes import Notes
-from .description import NOTES, VERSION, file_origin, read_plan, topic_dir, unit_name
+from .decoded_form import TYPED_FORMATS, DecodedForms
+from .description import NOTES, VERSION, ExportPlan, file_origin, read_plan, topic_dir, unit_name
 from .export_plan import absolute_log_dirs, check_version, grown, plan_export
 from .record_files import MakeForm, RawForm
 from .request import Export, Format, NotExported, PartitionExport, Period, TransferSummary
@@ -218,7 +221,7 @@ def begun_export(engine: Engine, request: Export) -> Iterator[ExportRun]:
             notes.describe({**known, "plan": grew.plan.as_json()})
         ranges = grew.plan.ranges
         finished = dict(_finished(output, notes, ranges))
-        run = ExportRun(_units(engine, request, notes), ranges, finished, grew.refused)
+        run = ExportRun(_units(engine, request, notes, grew.plan), ranges, finished, grew.refused)
         if run.pending:
             output.remove(SUCCESS, missing_ok=True)
         _remove_leftovers(output, run.pending)
@@ -252,16 +255,21 @@ def _job(engine: Engine, request: Export) -> dict[str, Any]:
         "format": request.format,
         "by": request.by,
         "isolation": request.isolation.value,
+        **({"decode": True} if request.decode else {}),
         **{name: value for name, value in optional.items() if value is not None},
     }
 
 
-def _units(engine: Engine, request: Export, notes: Notes) -> ExportUnits:
-    reader = LogRangeReader(
-        absolute_log_dirs(engine), dict(engine.configs), request.isolation, engine.at_ms
-    )
+def _units(engine: Engine, request: Export, notes: Notes, plan: ExportPlan) -> ExportUnits:
+    dirs, configs = absolute_log_dirs(engine), dict(engine.configs)
+    reader = LogRangeReader(dirs, configs, request.isolation, engine.at_ms)
+    form: MakeForm = RawForm
+    if request.decode:
+        supplied = SchemaCatalog(engine).schemas().supplied
+        source = SchemaSourceDirs(dirs, configs, engine.at_ms, supplied)
+        form = DecodedForms(source, request.format in TYPED_FORMATS, plan.schemas)
     return ExportUnits(
-        request.output, reader, request.format, request.by, request.permissive, notes
+        request.output, reader, request.format, request.by, request.permissive, notes, form
     )
 
 

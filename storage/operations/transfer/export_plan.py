@@ -7,14 +7,18 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from ...errors import OtherJob, StorageError, UnknownPartition, UnknownTopic
+from ...errors import OtherJob, SchemaError, StorageError, UnknownPartition, UnknownTopic
 from ...format.files.names import TopicPartition
 from ...log.read.view import View
 from ...log_dirs.engine import Engine
 from ...log_dirs.replicas import PREFERRED_DIR
+from ...schemas.catalog import SchemaCatalog
+from ...schemas.typed.decoder import DecodedColumns
+from ...schemas.typed.reader_schema import TopicReaders
 from ..offset_ranges import OffsetRange, OffsetSpan, cut_by_bytes
 from ..range_reader import recreated
 from ..survey import Survey
+from .decoded_form import TYPED_FORMATS, check_columns
 from .description import ExportPlan
 from .request import Export, NotExported
 
@@ -46,7 +50,12 @@ def plan_export(engine: Engine, request: Export) -> PlannedExport:
     empty: dict[TopicPartition, int] = {}
     refused: list[NotExported] = []
     keys = request.partitions(engine)
+    topics = dict.fromkeys(topic for topic, _ in keys)
+    schemas, unusable = _schemas(engine, topics, request)
     for key in keys:
+        if key[0] in unusable:
+            refused.append(NotExported.of(key, unusable[key[0]], "the partition is not exported"))
+            continue
         try:
             found = survey.look(*key)
             start, end = _bounds(found.view, request)
@@ -62,9 +71,10 @@ def plan_export(engine: Engine, request: Export) -> PlannedExport:
         except (StorageError, OSError) as error:
             refused.append(NotExported.of(key, error, "the partition is not exported"))
     target = min(sum(each.size for each in ranges) // _USUAL_UNITS, _MOST_BYTES)
-    topics = dict.fromkeys(topic for topic, _ in keys)
-    plan = ExportPlan(list(_joined(ranges, target)), empty, dict(_configs(engine, topics)))
-    return PlannedExport(plan, refused)
+    configs = dict(_configs(engine, topics))
+    return PlannedExport(
+        ExportPlan(list(_joined(ranges, target)), empty, configs, schemas), refused
+    )
 
 
 def _bounds(view: View, request: Export) -> tuple[int, int]:
@@ -110,6 +120,28 @@ def _configs(engine: Engine, topics: Iterable[str]) -> Iterator[tuple[str, Mappi
             continue
 
 
+def _schemas(
+    engine: Engine, topics: Iterable[str], request: Export
+) -> tuple[dict[str, TopicReaders], dict[str, SchemaError]]:
+    """Returns the schemas of the columns of each topic that has any, and the topics whose schemas
+    cannot be used, with the reason."""
+    found: dict[str, TopicReaders] = {}
+    unusable: dict[str, SchemaError] = {}
+    if not request.decode or request.format not in TYPED_FORMATS:
+        return found, unusable
+    schemas = SchemaCatalog(engine).schemas()
+    for topic in topics:
+        try:
+            readers = TopicReaders.of_topic(schemas, topic)
+            if readers:
+                decoded = DecodedColumns.of_topic(schemas, topic, readers)
+                check_columns(decoded.schema, request.format, topic)
+                found[topic] = readers
+        except SchemaError as error:
+            unusable[topic] = error
+    return found, unusable
+
+
 def grown(known: ExportPlan, now: PlannedExport) -> PlannedExport:
     """Returns the known plan with what lies above its ranges now. Nothing is added to a partition
     whose topic was deleted and created again: its offsets mean other records."""
@@ -135,6 +167,7 @@ def grown(known: ExportPlan, now: PlannedExport) -> PlannedExport:
         ranges,
         {key: offset for key, offset in empty.items() if key not in read},
         {**known.configs, **now.plan.configs},
+        {**now.plan.schemas, **known.schemas},
     )
     return PlannedExport(plan, list(refused.values()))
 

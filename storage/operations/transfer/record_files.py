@@ -3,9 +3,8 @@
 The columns are those of a read without the topic, which is in the path; a missing timestamp is
 null. JSON lines are those of `records.jsonl` in a mount. For CSV, see `csv_files`.
 
-What a record becomes in the files is a `RecordForm`. There is one, `RawForm`, with keys and values
-as they are. Another form, such as one that decodes values by their schema, is passed to the units
-of an export as `ExportUnits.form`; the description of such an export must say so (`_job` in
+What a record becomes in the files is a `RecordForm`: `RawForm`, with keys and values as they are,
+or those of `decoded_form`. The description of an export with decoded records says so (`_job` in
 `export`), because an import can restore only raw records.
 """
 
@@ -48,11 +47,15 @@ class RecordForm(Protocol):
     def schema(self) -> pa.Schema:
         """The columns of Parquet and Arrow files."""
 
+    @property
+    def csv_schema(self) -> pa.Schema:
+        """The columns of CSV files."""
+
     def batch(self, columns: Columns) -> pa.RecordBatch:
         """Returns the records with these columns, sharing no memory with `columns`."""
 
     def csv_batch(self, columns: Columns) -> pa.RecordBatch:
-        """Returns the records with the columns of CSV_SCHEMA."""
+        """Returns the records with the columns of `csv_schema`."""
 
     def lines(self, columns: Columns) -> Buffer:
         """Returns a line of JSON for each record."""
@@ -66,6 +69,7 @@ class RawForm:
     """Keys and values as they are."""
 
     schema = SCHEMA
+    csv_schema = CSV_SCHEMA
 
     def __init__(self, topic: str, partition: int) -> None:
         self._topic, self._partition = topic, partition
@@ -243,7 +247,8 @@ class _CsvFile(_Grouped):
     def _begin(self) -> Any:
         import pyarrow.csv as csv  # seldom needed
 
-        return csv.CSVWriter(self._sink, CSV_SCHEMA, write_options=csv.WriteOptions(**CSV_OPTIONS))
+        options = csv.WriteOptions(**CSV_OPTIONS)
+        return csv.CSVWriter(self._sink, self._form.csv_schema, write_options=options)
 
     def _batch(self, columns: Columns) -> pa.RecordBatch:
         return self._form.csv_batch(columns)

@@ -6,11 +6,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from ...format.files.names import METADATA_TOPIC, TopicPartition
+from ...format.files.names import INTERNAL_TOPICS, METADATA_TOPIC, TopicPartition
 from ...log.read.transactions import Isolation
 from ...log_dirs.engine import Engine
 from ...log_dirs.selection import EVERYTHING, Selection
-from ..cluster import INTERNAL_TOPICS
 from ..request import PartitionFailed
 
 Format = Literal["parquet", "arrow", "jsonl", "csv"]
@@ -28,7 +27,8 @@ class Export:
 
     `since_ms`, `until_ms`: from the first record at or after a time up to the first at or after
     another, in ms since 1970. `by`: the period of time that has a directory of its own.
-    `permissive`: of a range with damage, all records that can be read are exported.
+    `permissive`: of a range with damage, all records that can be read are exported. `decode`: keys
+    and values are decoded by their schemas; see `decoded_form`.
     """
 
     output: str
@@ -39,6 +39,7 @@ class Export:
     since_ms: int | None = None
     until_ms: int | None = None
     permissive: bool = False
+    decode: bool = False
 
     @property
     def writes(self) -> bool:

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from .registry_records import (
+from ..schema import Schema, SchemaDeletion, SubjectVersion, context_of
+from .records import (
     ClearSubjectRecord,
     ConfigRecord,
     ContextRecord,
@@ -16,7 +17,6 @@ from .registry_records import (
     RegistryRecord,
     SchemaRecord,
 )
-from .schema import Schema, SchemaDeletion, SubjectVersion, context_of
 
 
 @dataclass(frozen=True, slots=True)

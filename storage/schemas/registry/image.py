@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 from uuid import UUID
 
-from ..errors import (
+from ...errors import (
     CorruptError,
     MissingReference,
     SchemaError,
@@ -22,14 +22,12 @@ from ..errors import (
     UnknownSchema,
     UnknownTopic,
 )
-from ..format.records.columns import Columns, Damage
-from ..io.retry import retry_if_gone
-from ..log.read.on_disk import PartitionOnDisk
-from ..log.read.view import View
-from ..log_dirs.engine import Engine
-from .registry_records import RegistryRecord, SchemaRecord, parse_record
-from .registry_state import RegisteredVersion, RegistryState, VersionKey, with_deletion
-from .schema import (
+from ...format.records.columns import Columns, Damage
+from ...io.retry import retry_if_gone
+from ...log.read.on_disk import PartitionOnDisk
+from ...log.read.view import View
+from ...log_dirs.engine import Engine
+from ..schema import (
     DEFAULT_CONTEXT,
     LATEST,
     Schema,
@@ -39,6 +37,8 @@ from .schema import (
     qualified,
     qualified_like,
 )
+from .records import RegistryRecord, SchemaRecord, parse_record
+from .state import RegisteredVersion, RegistryState, VersionKey, with_deletion
 
 # The registry reads this partition only (KafkaStoreReaderThread).
 _PARTITION: Final = 0
@@ -84,6 +84,7 @@ class RegistryImage:
         for each in sorted(self._gone, key=lambda each: -each.offset):
             if each.schema.id is not None:
                 self._gone_by_id[each.schema.id].append(each)
+        self._gone_guids = {each.schema.guid for each in self._gone}
         self._by_guid = self._guids()
 
     def including_deleted(self) -> RegistryImage:
@@ -184,13 +185,15 @@ class RegistryImage:
     def missing(self, schema_id: int | None, guid: UUID | None) -> str:
         what = "id" if schema_id is not None else "GUID"
         why = f"no schema with this {what}"
+        # Garbage names a different schema in each record.
+        known = self._gone_guids if schema_id is None else self._gone_by_id
+        if (guid if schema_id is None else schema_id) not in known:
+            return why
         gone = [
             each
             for each in self._gone
             if (each.schema.id == schema_id if schema_id is not None else each.schema.guid == guid)
         ]
-        if not gone:
-            return why
         names = ", ".join(f"{each.subject} version {each.version}" for each in gone[:3])
         return f"{why}; it was deleted and is still on the disk ({names})"
 

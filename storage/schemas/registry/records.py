@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 from uuid import UUID
 
-from ..errors import CorruptError
-from ..format.layout import MAX_INT32
-from .schema import Schema, SchemaReference, SchemaType, context_of, guid_of
+from ...errors import CorruptError
+from ...format.layout import MAX_INT32
+from ..schema import Schema, SchemaReference, SchemaType, context_of, guid_of
 
 SCHEMAS_TOPIC: Final = "_schemas"
 # The most references of one schema; a registry's schemas have a few.

@@ -1,0 +1,120 @@
+"""Renders records as lines of JSON with decoded keys and values.
+
+A line is that of `json_lines`, in which `key` and `value` are what their schemas make of them.
+After `headers` follow, where they apply, `keySchemaId` and `valueSchemaId` (a GUID as text if there
+is no id) and `error`, which says why a key or value is shown as it is, or what is wrong with it.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+import numpy as np
+
+from ..format.records.columns import KEY_SIZE, VALUE_SIZE, Columns
+from ..schemas.decoding import RAW, DecodedRows, NamedSchema, TopicDecoder
+from .json_output import json_lines
+
+_ENCODE: Final = json.JSONEncoder(
+    ensure_ascii=False, check_circular=False, allow_nan=False, separators=(",", ":")
+).encode
+_NOT_JSON: Final = "it has a value that JSON does not have, or values nested too deeply"
+_NULL_KEY: Final = b'{"key":null'
+# What follows a null value. In a key's text quotes are escaped, so it is found only after that.
+_NULL_VALUE: Final = b',"value":null,"topic":'
+
+
+def decoded_lines(
+    columns: Columns, topic: str, partition: int, decoder: TopicDecoder
+) -> memoryview:
+    """Renders a line of JSON for every record, with its key and value decoded."""
+    keys = _Texts(decoder, columns, is_key=True)
+    values = _Texts(decoder, columns, is_key=False)
+    if keys.is_raw and values.is_raw:
+        return json_lines(columns, topic, partition)
+    lines = bytes(json_lines(_without(columns, keys, values), topic, partition)).split(b"\n")
+    for row in range(len(columns)):
+        line, key, value = lines[row], keys.texts[row], values.texts[row]
+        if value is not None:
+            before, _, after = line.partition(_NULL_VALUE)
+            line = b'%b,"value":%b,"topic":%b' % (before, value, after)
+        if key is not None:
+            line = b'{"key":%b%b' % (key, line[len(_NULL_KEY) :])
+        ids = keys.ids[row] + values.ids[row]
+        errors = values.errors[row], keys.errors[row]
+        if ids or errors != (None, None):
+            line = b"%b%b%b}" % (line[:-1], ids, _error(*errors))
+        lines[row] = line
+    return memoryview(b"\n".join(lines))
+
+
+class _Texts:
+    """The keys or values of columns: by row, the text of a decoded one, None of others; what a line
+    says of its schema; and what is wrong. `is_raw`: no row names a schema."""
+
+    def __init__(self, decoder: TopicDecoder, columns: Columns, *, is_key: bool) -> None:
+        count = len(columns)
+        self.texts: list[bytes | None] = [None] * count
+        self.ids = [b""] * count
+        self.errors: list[str | None] = [None] * count
+        self.is_raw = True
+        self._label = b"key" if is_key else b"value"
+        for group in decoder.groups(columns, is_key=is_key):
+            self._add(group)
+
+    def _add(self, group: DecodedRows) -> None:
+        named = self._named(group.named)
+        rows = group.rows.tolist()
+        if named:
+            self.is_raw = False
+            for row in rows:
+                self.ids[row] = named
+        for row, (value, error) in zip(rows, group.outcomes, strict=True):
+            if value is not RAW:
+                self.is_raw = False
+                self.texts[row] = text = _encoded(value)
+                error = error if text is not None else _NOT_JSON
+            if error is not None:
+                self.is_raw = False
+                self.errors[row] = error
+
+    def _named(self, named: NamedSchema) -> bytes:
+        number = named.schema_id
+        shown = str(named.guid) if number is None and named.guid is not None else number
+        text = json.dumps(shown).encode()
+        return b"" if shown is None else b',"%bSchemaId":%b' % (self._label, text)
+
+
+def _encoded(value: Any) -> bytes | None:
+    """Returns a value as JSON; None if it is no JSON value."""
+    try:
+        text = _ENCODE(value)
+    except (ValueError, RecursionError):
+        return None
+    try:
+        return text.encode()
+    except UnicodeEncodeError:  # half of a surrogate pair, which only an escape can show
+        return json.dumps(value, check_circular=False, separators=(",", ":")).encode()
+
+
+def _error(value: str | None, key: str | None) -> bytes:
+    named = (("value", value), ("key", key))
+    parts = "; ".join(f"{name}: {why}" for name, why in named if why is not None)
+    return b',"error":%b' % json.dumps(parts, ensure_ascii=False).encode() if parts else b""
+
+
+def _without(columns: Columns, keys: _Texts, values: _Texts) -> Columns:
+    """Returns the columns with nulls in place of what is decoded."""
+    spans = columns.spans.copy()
+    for size, found in ((KEY_SIZE, keys), (VALUE_SIZE, values)):
+        spans[np.array([text is not None for text in found.texts], dtype=np.bool_), size] = -1
+    return Columns(
+        columns.data,
+        columns.offsets,
+        columns.timestamps,
+        spans,
+        columns.batches,
+        columns.first_row,
+        columns.file,
+    )

@@ -1,0 +1,152 @@
+"""What decoded records become in the files of an export.
+
+In Parquet and Arrow, a topic with schemas has the columns `decoded` and `decodeError`, and for its
+keys `decodedKey` and `decodeKeyError`, as a scan has them. `value` and `key` are the bytes of what
+could not be decoded, or not without a fault; they are null where nothing is lost without them.
+
+JSON lines are those of `decoded.jsonl` in a mount. CSV has the same four columns for all topics,
+with the values as JSON text. In both, a value is that of the schema that it was written with.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from ...errors import SchemaError
+from ...format.records.columns import KEY_SIZE, VALUE_SIZE, Columns
+from ...io.durable import Buffer
+from ...lines.decoded_lines import decoded_lines
+from ...schemas.decoding import Decoded, TopicDecoder, ValueKind
+from ...schemas.typed.decoder import DECODED, DECODED_KEY, DECODED_NAMES, DecodedColumns
+from ...schemas.typed.reader_schema import TopicReaders
+from ...schemas.typed.sources import SchemaSourceDirs
+from .csv_files import CSV_SCHEMA
+from .record_files import SCHEMA, RawForm, RecordForm
+from .request import Format
+
+_NOT_JSON: Final = "it has a value that JSON does not have, or values nested too deeply"
+# Where the size of what is decoded lies in the spans of records.
+_SIZES: Final = ((DECODED, VALUE_SIZE), (DECODED_KEY, KEY_SIZE))
+#: The formats whose files have typed columns.
+TYPED_FORMATS: Final[tuple[Format, ...]] = ("parquet", "arrow")
+
+
+def check_columns(schema: pa.Schema, format: Format, topic: str) -> None:
+    """Raises SchemaError if the files of a format cannot have the decoded columns of a topic."""
+    if format != "parquet":
+        return
+    import pyarrow.parquet as pq  # large
+
+    try:
+        pq.ParquetWriter(pa.BufferOutputStream(), schema).close()
+    except pa.ArrowException as error:
+        why = f"Parquet cannot have its columns: {error}; export it as arrow or jsonl"
+        raise SchemaError(f"topic {topic}", why) from None
+
+
+@dataclass(frozen=True, slots=True)
+class DecodedForms:
+    """Makes the forms of decoded records: with typed columns, or of JSON. `readers`: by topic, the
+    schemas of the typed columns. Can be pickled."""
+
+    source: SchemaSourceDirs
+    is_typed: bool
+    readers: Mapping[str, TopicReaders] = field(default_factory=dict)
+
+    def __call__(self, topic: str, partition: int) -> RecordForm:
+        if not self.is_typed:
+            return JsonForm(topic, partition, self.source.topic_decoder(topic))
+        readers = self.readers.get(topic)
+        if not readers:
+            return RawForm(topic, partition)
+        return TypedForm(topic, partition, self.source.decoded_columns(topic, readers))
+
+
+class TypedForm(RawForm):
+    """Keys and values as typed columns."""
+
+    def __init__(self, topic: str, partition: int, decoded: DecodedColumns) -> None:
+        super().__init__(topic, partition)
+        self._decoded = decoded
+        self.schema = pa.schema([*SCHEMA, *decoded.schema])
+
+    def batch(self, columns: Columns) -> pa.RecordBatch:
+        names = self._decoded.schema.names
+        found = self._decoded.arrays(columns, names)
+        is_whole = {
+            size: _flags(found[value].is_valid()) & _flags(found[reason].is_null())
+            for (value, reason), size in _SIZES
+            if value in found
+        }
+        raw = super().batch(_without(columns, is_whole))
+        return pa.RecordBatch.from_arrays(
+            [*raw.columns, *(found[name] for name in names)], schema=self.schema
+        )
+
+
+class JsonForm(RawForm):
+    """Keys and values as JSON."""
+
+    csv_schema = pa.schema([*CSV_SCHEMA, *((name, pa.string()) for name in DECODED_NAMES)])
+
+    def __init__(self, topic: str, partition: int, decoder: TopicDecoder) -> None:
+        super().__init__(topic, partition)
+        self._decoder = decoder
+
+    def lines(self, columns: Columns) -> Buffer:
+        return decoded_lines(columns, self._topic, self._partition, self._decoder)
+
+    def csv_batch(self, columns: Columns) -> pa.RecordBatch:
+        added: list[pa.Array] = []
+        is_whole: dict[int, NDArray[np.bool_]] = {}
+        for _, size in _SIZES:
+            decoded = self._decoder.decoded(columns, is_key=size == KEY_SIZE)
+            pairs = [_json_text(each) for each in decoded]
+            texts, reasons = (pa.array(each, pa.string()) for each in zip(*pairs, strict=True))
+            is_whole[size] = _flags(texts.is_valid()) & _flags(reasons.is_null())
+            added += [texts, reasons]
+        raw = super().csv_batch(_without(columns, is_whole))
+        return pa.RecordBatch.from_arrays([*raw.columns, *added], schema=self.csv_schema)
+
+
+def _flags(array: pa.Array) -> NDArray[np.bool_]:
+    found: NDArray[np.bool_] = array.to_numpy(zero_copy_only=False)
+    return found
+
+
+def _without(columns: Columns, is_whole: Mapping[int, NDArray[np.bool_]]) -> Columns:
+    """Returns the columns with nulls in place of keys and values that are wholly decoded: by the
+    column of their sizes, for each row."""
+    spans = columns.spans.copy()
+    for size, chosen in is_whole.items():
+        spans[chosen, size] = -1
+    return Columns(
+        columns.data,
+        columns.offsets,
+        columns.timestamps,
+        spans,
+        columns.batches,
+        columns.first_row,
+        columns.file,
+    )
+
+
+def _json_text(found: Decoded) -> tuple[str | None, str | None]:
+    """Returns the text of what is decoded, None of what is not, and what is wrong."""
+    if found.kind in (ValueKind.TEXT, ValueKind.BINARY, ValueKind.NULL):
+        return None, found.error
+    try:
+        text = json.dumps(found.value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        text.encode()
+    except UnicodeEncodeError:  # half of a surrogate pair, which only an escape can show
+        text = json.dumps(found.value, separators=(",", ":"))
+    except (ValueError, RecursionError):
+        return None, _NOT_JSON
+    return text, found.error
