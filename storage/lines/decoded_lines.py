@@ -8,6 +8,7 @@ is no id) and `error`, which says why a key or value is shown as it is, or what 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Any, Final
 
 import numpy as np
@@ -34,49 +35,62 @@ def decoded_lines(
     if keys.is_raw and values.is_raw:
         return json_lines(columns, topic, partition)
     lines = bytes(json_lines(_without(columns, keys, values), topic, partition)).split(b"\n")
-    for row in range(len(columns)):
-        line, key, value = lines[row], keys.texts[row], values.texts[row]
+    for row, (key, value) in enumerate(zip(keys.texts, values.texts, strict=True)):
+        line = lines[row]
         if value is not None:
             before, _, after = line.partition(_NULL_VALUE)
             line = b'%b,"value":%b,"topic":%b' % (before, value, after)
         if key is not None:
             line = b'{"key":%b%b' % (key, line[len(_NULL_KEY) :])
-        ids = keys.ids[row] + values.ids[row]
-        errors = values.errors[row], keys.errors[row]
-        if ids or errors != (None, None):
-            line = b"%b%b%b}" % (line[:-1], ids, _error(*errors))
         lines[row] = line
+    for row, more in _after_headers(keys, values):
+        lines[row] = b"%b%b}" % (lines[row][:-1], more)
     return memoryview(b"\n".join(lines))
+
+
+def _after_headers(keys: _Texts, values: _Texts) -> Iterator[tuple[int, bytes]]:
+    """Yields what follows the headers in rows where something does."""
+    ids = values.ids if keys.has_no_ids else list(map(bytes.__add__, keys.ids, values.ids))
+    has_errors = bool(keys.errors or values.errors)
+    for row, more in enumerate(ids):
+        if has_errors:
+            more += _error(values.errors.get(row), keys.errors.get(row))
+        if more:
+            yield row, more
 
 
 class _Texts:
     """The keys or values of columns: by row, the text of a decoded one, None of others; what a line
-    says of its schema; and what is wrong. `is_raw`: no row names a schema."""
+    says of its schema; and of some what is wrong."""
 
     def __init__(self, decoder: TopicDecoder, columns: Columns, *, is_key: bool) -> None:
         count = len(columns)
         self.texts: list[bytes | None] = [None] * count
         self.ids = [b""] * count
-        self.errors: list[str | None] = [None] * count
-        self.is_raw = True
+        self.errors: dict[int, str] = {}
+        self.has_no_ids = True
         self._label = b"key" if is_key else b"value"
         for group in decoder.groups(columns, is_key=is_key):
             self._add(group)
+
+    @property
+    def is_raw(self) -> bool:
+        """Whether all rows are as without schemas."""
+        has_none = self.has_no_ids and not self.errors
+        return has_none and all(text is None for text in self.texts)
 
     def _add(self, group: DecodedRows) -> None:
         named = self._named(group.named)
         rows = group.rows.tolist()
         if named:
-            self.is_raw = False
+            self.has_no_ids = False
             for row in rows:
                 self.ids[row] = named
         for row, (value, error) in zip(rows, group.outcomes, strict=True):
             if value is not RAW:
-                self.is_raw = False
                 self.texts[row] = text = _encoded(value)
                 error = error if text is not None else _NOT_JSON
             if error is not None:
-                self.is_raw = False
                 self.errors[row] = error
 
     def _named(self, named: NamedSchema) -> bytes:
@@ -101,7 +115,9 @@ def _encoded(value: Any) -> bytes | None:
 def _error(value: str | None, key: str | None) -> bytes:
     named = (("value", value), ("key", key))
     parts = "; ".join(f"{name}: {why}" for name, why in named if why is not None)
-    return b',"error":%b' % json.dumps(parts, ensure_ascii=False).encode() if parts else b""
+    text = _encoded(parts)
+    assert text is not None
+    return b',"error":%b' % text if parts else b""
 
 
 def _without(columns: Columns, keys: _Texts, values: _Texts) -> Columns:

@@ -20,6 +20,7 @@ import pytest
 
 import kafkafs as package
 from kafkafs.cli import verbs as verb_modules
+from kafkafs.cli.installation import EXTRAS
 from kafkafs.cli.main import OTHER, VERBS, WRITING, called_by_mount_fuse, cli
 from kafkafs.cli.support import failures
 from kafkafs.cli.support.verb import Verb
@@ -57,13 +58,7 @@ def test_version(kafkafs: Kafkafs) -> None:
         "extra mount": f"pyfuse3 {version('pyfuse3')}, trio {version('trio')}",
         "extra report": f"jinja2 {version('jinja2')}, plotly {version('plotly')}",
         "extra restore": f"confluent_kafka {version('confluent_kafka')}",
-        "extra schemas": ", ".join(
-            f"{name} {version(name)}"
-            for name in (
-                *("googleapis-common-protos", "grpcio-tools", "jsonschema-rs"),
-                "protobuf",
-            )
-        ),
+        "extra schemas": ", ".join(f"{name} {version(name)}" for name in EXTRAS["schemas"]),
         "extra spark": f"pyspark {version('pyspark')}, py4j {version('py4j')}",
         "extra sql": f"duckdb {version('duckdb')}",
     }

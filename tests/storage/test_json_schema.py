@@ -101,8 +101,10 @@ def keywords(inner: st.SearchStrategy[Json]) -> st.SearchStrategy[Json]:
     )
 
 
+#: A reference to the whole, which ends because it is for a place inside.
+ITSELF: Json = {"properties": {"a": {"$ref": "#"}}}
 SCHEMAS = st.recursive(
-    st.booleans() | st.sampled_from(({}, {"type": "integer"}, {"type": "string"}, {"$ref": "#"})),
+    st.booleans() | st.sampled_from(({}, {"type": "integer"}, {"type": "string"}, ITSELF)),
     keywords,
     max_leaves=8,
 )
@@ -111,10 +113,7 @@ SCHEMAS = st.recursive(
 @settings(max_examples=250)
 @given(SCHEMAS, st.lists(VALUES, min_size=1, max_size=4))
 def test_what_fits_is_what_fits_by_jsonschema(schema: Json, values: list[Json]) -> None:
-    try:
-        expected = [jsonschema.Draft7Validator(schema).is_valid(each) for each in values]
-    except RecursionError:  # a schema that is itself
-        return
+    expected = [jsonschema.Draft7Validator(schema).is_valid(each) for each in values]
     of = decoder(schema)
     payloads = [json.dumps(each).encode() for each in values]
     made, errors = columns(of, payloads)
