@@ -16,10 +16,11 @@ from .support.failures import Failure
 #: modules.
 EXTRAS: Final = {
     "mount": ("pyfuse3", "trio"),
+    "polars": ("polars",),
     "report": ("jinja2", "plotly"),
     "restore": ("confluent_kafka",),
     "spark": ("pyspark", "py4j"),
-    "sql": ("duckdb",),
+    "sql": ("duckdb", "prompt_toolkit"),
 }
 
 

@@ -7,7 +7,7 @@ import re
 import shutil
 import tempfile
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from os.path import join
 from typing import Any, Final, Self
@@ -45,6 +45,7 @@ _LISTING: Final = re.compile(
     r"\b(show|information_schema|pg_catalog|sqlite_master|duckdb_(views|columns|tables))\b", re.I
 )
 _COMMENTS: Final = re.compile(r"\s+|--[^\n]*\n?|/\*.*?\*/", re.S)
+_RETURNING: Final = re.compile(r"\breturning\b", re.I)
 _EXPLAIN: Final = re.compile(r"explain\s+(\([^)]*\)\s*|analyze\s+)*", re.I)
 _UNKNOWN_TABLE: Final = re.compile(r"Table with name (.+?) does not exist!")
 _EXCERPT: Final = re.compile(r"\n\s*\nLINE (\d+): (.*)\n( *)\^", re.S)
@@ -52,10 +53,7 @@ _EXCERPT: Final = re.compile(r"\n\s*\nLINE (\d+): (.*)\n( *)\^", re.S)
 _RESERVED: Final = re.compile(r"(?<![\"'\w])offset(?![\"'\w])", re.I)
 
 _Kind = duckdb.StatementType
-#: Statements whose rows are a result; others answer with a count, or nothing.
-_ANSWERING: Final = frozenset(
-    (_Kind.SELECT, _Kind.EXPLAIN, _Kind.CALL, _Kind.PRAGMA, _Kind.EXECUTE, _Kind.RELATION)
-)
+_Answer = duckdb.ExpectedResultType
 
 
 class QueryError(Exception):
@@ -117,14 +115,14 @@ class Session:
         return [
             Statement(
                 each.query,
-                each.type in _ANSWERING or bool(re.search(r"\breturning\b", each.query, re.I)),
+                _answers(each),
                 each.type == _Kind.EXPLAIN,
                 each.type == _Kind.TRANSACTION,
             )
             for each in found
         ]
 
-    def run(self, statement: Statement) -> Iterator[pa.RecordBatch] | None:
+    def run(self, statement: Statement) -> Generator[pa.RecordBatch] | None:
         """Starts a statement, and returns the record batches of its result, at least one, or None
         if it has none. Raises QueryError, or the StorageError of the topic that cannot be read;
         so does the iteration, whose end or `close` is necessary before the next statement."""
@@ -157,7 +155,7 @@ class Session:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _batches(self, text: str, extra: Sequence[str]) -> Iterator[Any]:
+    def _batches(self, text: str, extra: Sequence[str]) -> Generator[Any]:
         relation = self._connection.sql(text)
         if relation is None:
             yield pa.RecordBatch.from_pylist([], pa.schema([]))
@@ -173,12 +171,15 @@ class Session:
             reader.close()
 
     def _rest(
-        self, first: pa.RecordBatch, batches: Iterator[pa.RecordBatch], text: str
-    ) -> Iterator[pa.RecordBatch]:
+        self, first: pa.RecordBatch, batches: Generator[pa.RecordBatch], text: str
+    ) -> Generator[pa.RecordBatch]:
         yield first
         end = object()
-        while (batch := self._guarded(lambda: next(batches, end), text)) is not end:
-            yield batch
+        try:
+            while (batch := self._guarded(lambda: next(batches, end), text)) is not end:
+                yield batch
+        finally:
+            batches.close()
 
     def _guarded(self, step: Callable[[], Any], text: str) -> Any:
         """Calls `step`, and raises what it raises as this class documents."""
@@ -208,6 +209,24 @@ class Session:
     def tables(self) -> list[str]:
         """Returns the names of all tables: topics, then system tables with their schema."""
         return [*self._log_directories.topics, *(f"{SYSTEM_SCHEMA}.{n}" for n in SYSTEM_TABLES)]
+
+    def columns(self, table: str) -> list[tuple[str, ...]]:
+        """Returns the names and types of a table's columns, after a heading; "": of any topic.
+        Raises as `run`."""
+        heading: tuple[str, ...] = ("COLUMN", "TYPE")
+        if not table:
+            return [heading, *((field.name, str(field.type)) for field in RECORD_SCHEMA)]
+        topic = table.strip('"')
+        name = f'"{topic}"' if topic in self._log_directories.topics else table
+        found = [heading]
+        for statement in self.statements(f"DESCRIBE FROM {name}")[:1]:
+            for batch in self.run(statement) or ():
+                found += zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True)
+        return found
+
+    def system_columns(self) -> list[str]:
+        """Returns the names of the columns of all system tables."""
+        return [name for form in SYSTEM_TABLES.values() for name in form.schema.names]
 
     def keywords(self) -> list[str]:
         """Returns the words of SQL."""
@@ -336,6 +355,13 @@ def _connect(spill: str, *, files: bool) -> duckdb.DuckDBPyConnection:
     if not files:
         connection.execute("SET enable_external_access = false")
     return connection
+
+
+def _answers(statement: duckdb.Statement) -> bool:
+    """Returns whether a statement's rows are an answer, and not only how many it has changed."""
+    is_query = statement.expected_result_type == [_Answer.QUERY_RESULT]
+    has_more = statement.type == _Kind.MULTI or _RETURNING.search(statement.query) is not None
+    return is_query or has_more
 
 
 def _without_comment(text: str) -> str:

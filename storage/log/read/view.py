@@ -275,8 +275,9 @@ class View:
     def _count_decoded(
         self, segment: Segment, start: int, end: int, request: ScanRequest
     ) -> Generator[int | Damage]:
-        for part in self._scan_segment(segment, start, end, request):
-            yield part if isinstance(part, Damage) else len(part)
+        parts = self._scan_segment(segment, start, end, request)
+        for part in cast(Generator[Columns | Damage], parts):
+            yield len(part) if isinstance(part, Columns) else part
 
     def _first_offset(self, segment: Segment, header: BatchHeader) -> int:
         """Returns the base offset of a batch; a wrapper must be decoded to find it."""
