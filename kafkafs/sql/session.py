@@ -192,7 +192,7 @@ class Session:
             raise self._query_error(error, text) from None
 
     def _query_error(self, error: Exception, text: str) -> QueryError:
-        message = str(error)
+        message = self._with_place(error, text)
         unknown = _UNKNOWN_TABLE.search(message)
         place = _place(message)
         if unknown:
@@ -203,6 +203,23 @@ class Session:
         if isinstance(error, duckdb.ParserException) and _RESERVED.search(text):
             place += '; offset is a word of SQL: the column is "offset", in double quotes'
         return QueryError(f"{what}{place}")
+
+    def _with_place(self, error: Exception, text: str) -> str:
+        """Returns the message of an error. DuckDB leaves out the position of what it cannot bind,
+        unless it explains it."""
+        message = str(error)
+        if isinstance(error, duckdb.BinderException | duckdb.CatalogException):
+            try:
+                self._connection.execute(f"EXPLAIN {text}")
+            except duckdb.Error as again:
+                found = _EXCERPT.split(str(again))[0]
+                if found == message:
+                    return (
+                        str(again)
+                        .replace("LINE 1: EXPLAIN ", "LINE 1: ")
+                        .replace(f"\n{' ' * len('EXPLAIN ')}", "\n")
+                    )
+        return message
 
     # -- tables ---------------------------------------------------------------------------------
 

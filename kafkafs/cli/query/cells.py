@@ -14,8 +14,6 @@ import pyarrow.compute as pc
 
 from kafkafs.storage import bytes_as_json
 
-from ..support.output import bytes_as_text
-
 
 def as_json(value: Any) -> Any:
     """Returns a value of Arrow as one of JSON: bytes as in records.jsonl, times in ISO 8601, the
@@ -41,7 +39,10 @@ def as_text(value: Any) -> str:
     """Returns a value of Arrow that is not null as text: bytes that are UTF-8 as they are, others
     in hexadecimal; nested values as JSON."""
     if isinstance(value, bytes):
-        return bytes_as_text(value)
+        try:
+            return value.decode()
+        except UnicodeDecodeError:
+            return f"0x{value.hex()}"
     if isinstance(value, Decimal):
         return str(value)
     found = as_json(value)
