@@ -157,7 +157,7 @@ class TopicDataset(ds.Dataset):
         def work(unit: TopicSlice) -> list[pa.RecordBatch]:
             return list(read(unit, columns))
 
-        for each in parallel_map((unit for unit in units), [work] * processors(), on_demand=1):
+        for each in parallel_map((unit for unit in units), [work] * processors(), on_demand=0):
             yield from each
 
     def scanner(

@@ -28,6 +28,7 @@ from ...format.records.decoder import (
 )
 from ...segment.extent import Fault
 from ...segment.segment import HeldFile, Segment
+from ...segment.walk import walk_headers
 from ...wording import printable
 from . import lookup
 from .context import ReadContext
@@ -44,6 +45,8 @@ from .scan import (
 from .segments import Segments
 from .transactions import AbortedTransactions, Isolation
 
+# From this size of a batch on, its header is read without its records.
+_LARGE_BATCH = 64 << 10
 # Limit on consecutive faults that are reported; the last one then stands for the rest.
 _MAX_REPORTED_FAULTS = 1000
 
@@ -168,8 +171,8 @@ class View:
         isolation: Isolation = Isolation.READ_COMMITTED,
     ) -> Generator[int | Damage]:
         """Yields numbers that add up to the number of records that ``scan`` yields for the same
-        arguments, and the damage that prevents counting. Only headers are read, as far as they say
-        it, so damage inside of a batch is not noticed."""
+        arguments, and the damage that prevents counting. Nothing is decoded whose header tells the
+        number, and of large batches only headers are read: damage behind them is not noticed."""
         request = ScanRequest(isolation, None, ahead=False, select=None, counts=True)
         return cast(Generator[int | Damage], self._scan(start, end, request))
 
@@ -251,7 +254,7 @@ class View:
     ) -> Generator[int | Damage]:
         transactions = self._transactions(request.isolation)
         reached = segment.base_offset
-        for table in lookup.walk_from(segment, start, self.context.limits.max_batch_bytes):
+        for table in self._headers(segment, start, request):
             is_readable = not isinstance(table, Fault) and table.summary().least_magic >= 2
             if isinstance(table, Fault) or not is_readable:
                 yield from self._count_decoded(segment, max(start, reached), end, request)
@@ -271,6 +274,23 @@ class View:
                 yield from self._count_decoded(
                     segment, max(start, low), min(end, high + 1), request
                 )
+
+    def _headers(
+        self, segment: Segment, start: int, request: ScanRequest
+    ) -> Iterator[BatchTable | Fault]:
+        """Yields the headers from a batch at or before ``start`` on. If batches are small, reading
+        all bytes costs less than finding the next header by a read of its own."""
+        limit = self.context.limits.max_batch_bytes
+        position = 0
+        if start > segment.base_offset:
+            position = lookup.position_for(segment, start, limit)
+        extent = lookup.extent_from(segment, position, limit)
+        first = lookup.header_at(segment.files.log(), position)
+        if first is not None and first.size >= _LARGE_BATCH:
+            yield from walk_headers(extent)
+            return
+        for run in request.runs(extent):
+            yield run if isinstance(run, Fault) else run.table
 
     def _count_decoded(
         self, segment: Segment, start: int, end: int, request: ScanRequest
