@@ -38,18 +38,19 @@ from ..support.words import Config
             "count the records of each partition, without decoding them",
         ),
         (
-            "kafkafs sql /data \"SELECT decode(value)->>'customer', count(*) FROM orders"
-            ' GROUP BY 1 ORDER BY 2 DESC LIMIT 10"',
-            "show the ten customers with the most orders, if values are JSON",
+            "kafkafs sql /data \"SELECT key, count(*) FROM orders GROUP BY 1 ORDER BY 2 DESC\"",
+            "list the keys, those with the most records first",
         ),
         (
-            "kafkafs sql /data \"FROM orders WHERE timestamp >= '2026-09-03 12:00+00'\""
-            " -o orders.parquet",
+            "kafkafs sql /data \"SELECT sum((decode(value)->>'amount')::DOUBLE) FROM orders\"",
+            "sum a field of JSON values",
+        ),
+        (
+            "kafkafs sql /data \"FROM orders WHERE timestamp >= '2026-09-03'\" -o orders.parquet",
             "write the records from a time on to a file",
         ),
         (
-            "kafkafs sql /data 'SELECT \"group\", sum(lag) FROM groups GROUP BY 1'"
-            " --format markdown",
+            "kafkafs sql /data 'SELECT topic, max(lag) FROM groups GROUP BY 1' --format markdown",
             "list how far groups are behind",
         ),
         ("kafkafs sql /data", "enter statements one after the other, with history and completion"),
