@@ -38,7 +38,7 @@ from ..support.words import Config
             "count the records of each partition, without decoding them",
         ),
         (
-            "kafkafs sql /data \"SELECT key, count(*) FROM orders GROUP BY 1 ORDER BY 2 DESC\"",
+            'kafkafs sql /data "SELECT key, count(*) FROM orders GROUP BY 1 ORDER BY 2 DESC"',
             "list the keys, those with the most records first",
         ),
         (
