@@ -187,9 +187,10 @@ def test_damage_is_an_error(log_dir: Path, tmp_path: Path) -> None:
     damage(log, log.stat().st_size // 2 - 2, to=b"!")
     engine = Engine(str(path))
     with Session(LogDirectories(engine), engine) as session:
-        with pytest.raises(CorruptError, match=r"t-0/0+\.log.*position"):
-            answer(session, "SELECT count(DISTINCT value) FROM t")
-        assert answer(session, "SELECT count(*) FROM t") == [(3,)]
+        for query in ("SELECT count(DISTINCT value) FROM t", "SELECT count(*) FROM t"):
+            with pytest.raises(CorruptError, match=r"t-0/0+\.log.*position"):
+                answer(session, query)
+        assert answer(session, 'SELECT count(*) FROM t WHERE "offset" < 0') == [(0,)]
         assert answer(session, "SELECT 1") == [(1,)]
     engine.close()
 
