@@ -188,6 +188,22 @@ def test_a_closed_pipe_ends_a_query(shell: Shell, log_dir: Path, tmp_path: Path)
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("form", ["table", "csv", "jsonl", "markdown"])
+def test_records_cannot_control_a_terminal(
+    environment: Mapping[str, str], tmp_path: Path, form: str
+) -> None:
+    path = tmp_path / "data"
+    with api.open(path, writable=True) as log_directories:
+        log_directories.create_topic("t", 1)
+        log_directories["t", 0].append(["\x1b[31mred\x9b2J"])
+    command = [sys.executable, "-m", "kafkafs", "sql", str(path), "SELECT value FROM t"]
+    with Terminal([*command, "--format", form], environment) as terminal:
+        assert terminal.exit_code() == 0, terminal.seen
+        assert b"\x1b" not in terminal.raw
+        assert b"\xc2\x9b" not in terminal.raw
+        assert "red" in terminal.seen
+
+
 def test_the_shell(log_dir: Path, environment: Mapping[str, str], tmp_path: Path) -> None:
     variables = {**environment, "XDG_STATE_HOME": str(tmp_path), "TERM": "xterm"}
     variables["PROMPT_TOOLKIT_NO_CPR"] = "1"

@@ -132,12 +132,13 @@ def command(
         session, missing = stack.enter_context(
             opened(log_dirs, configs, at=at, isolation=isolation, files=files)
         )
-        if query is None:
-            run_shell(session, Results(session, form, output.binary()))
-            return 0
-        out = output.binary()
         if target is not None and to_file:
-            out = stack.enter_context(output.replacing(target))
+            out: output.Output = stack.enter_context(output.replacing(target))
+        else:
+            out = stack.enter_context(output.of_records())
+        if query is None:
+            run_shell(session, Results(session, form, out))
+            return 0
         Results(session, form, out).run(query)
         return 1 if missing else 0
 
