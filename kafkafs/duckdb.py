@@ -17,10 +17,15 @@ def register(
     connection: DuckDBPyConnection, log_dirs: str | PathLike[str] | Sequence[str | PathLike[str]]
 ) -> LogDirectories:
     """Registers each topic as a table under its name. Returns the log directories, which must
-    stay open as long as the tables are used."""
+    stay open as long as the tables are used. Raises ValueError if the names of two topics differ
+    only by case, which SQL does not distinguish."""
     log_directories = open(log_dirs)
     try:
+        names: dict[str, str] = {}
         for topic in log_directories.topics:
+            if (other := names.setdefault(topic.lower(), topic)) != topic:
+                what = f"topics {other} and {topic} differ only by case"
+                raise ValueError(f"{what}, which SQL does not distinguish")
             connection.register(topic, TopicDataset(log_directories, topic))
     except BaseException:
         log_directories.close()

@@ -41,6 +41,7 @@ from .clock import parse_time as parse_time
 from .clock import time_text as time_text
 from .concurrency.interruption import delivering as delivering
 from .concurrency.interruption import interrupt as interrupt
+from .concurrency.read_ahead import parallel_map as parallel_map
 from .concurrency.read_ahead import processors as processors
 from .concurrency.read_ahead import read_ahead as read_ahead
 from .config.kafka import CONFIG_NAMES as CONFIG_NAMES

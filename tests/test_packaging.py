@@ -36,7 +36,8 @@ NEEDING = {
     "restore": ("kafkafs/restore/",),
     "schemas": ("storage/schemas/protobuf/", "storage/schemas/json_schema.py"),
     "spark": ("kafkafs/spark/", "kafkafs/cli/verbs/spark"),
-    "sql": ("kafkafs/duckdb.py", "kafkafs/sql/"),
+    "polars": ("kafkafs/polars.py",),
+    "sql": ("kafkafs/duckdb.py", "kafkafs/sql/", "kafkafs/cli/query/"),
 }
 #: Prints the names of all modules that an installation without extras can import.
 WITHOUT_EXTRAS = """
@@ -105,6 +106,9 @@ def test_all_but_the_layer_of_an_extra_is_imported_without_it() -> None:
     needing = (
         "/restore/",
         "/spark/",
+        "/sql/session.py",
+        "/polars.py",
+        "/cli/query/",
         "/cli/verbs/spark",
         "/mount/fuse/",
         "/mount/session/session.py",

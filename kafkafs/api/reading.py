@@ -92,6 +92,13 @@ class LogDirectories(_ForReading):
         self._engine.close_removed_if_due()
         return self._engine.log(topic, operator.index(number))
 
+    def views(self, topic: str) -> list[View]:
+        """Returns the present state of each partition of a topic, by number, for readers that plan
+        before they read. Raises UnknownTopic, and UnknownPartition if one is just being deleted."""
+        self._engine.close_removed_if_due()
+        numbers = self._engine.numbers_of(topic)
+        return [self._engine.log(topic, number).view() for number in numbers]
+
     def __iter__(self) -> Iterator[Partition]:
         """Yields all existing partitions, by topic and number."""
         for topic, numbers in self.topics.items():

@@ -15,11 +15,12 @@ from .support.failures import Failure
 #: Maps each extra for users to what it installs.
 EXTRAS: Final = {
     "mount": ("pyfuse3", "trio"),
+    "polars": ("polars",),
     "report": ("jinja2", "plotly"),
     "restore": ("confluent_kafka",),
     "schemas": ("googleapis-common-protos", "grpcio-tools", "jsonschema-rs", "protobuf"),
     "spark": ("pyspark", "py4j"),
-    "sql": ("duckdb",),
+    "sql": ("duckdb", "prompt_toolkit"),
 }
 #: The modules of those distributions that do not have the same name.
 _MODULES: Final = {

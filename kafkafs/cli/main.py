@@ -36,6 +36,7 @@ VERBS: Final = {
     "groups": "groups",
     "cluster": "cluster",
     "schemas": "schemas",
+    "sql": "sql",
     "topic": "topic",
     "append": "append",
     "expire": "expire",

@@ -1,58 +1,137 @@
 """A topic as a pyarrow dataset: a scan reads the named columns of the ranges of offsets that a
-filter can select."""
+filter can select, on all processors."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
+from pyarrow.fs import LocalFileSystem
 
-from kafkafs.storage import RECORD_SCHEMA, DecodedColumns
+from kafkafs.storage import (
+    RECORD_SCHEMA,
+    Damage,
+    Isolation,
+    View,
+    fresh,
+    parallel_map,
+    processors,
+)
 
-from ..api import LogDirectories, Partition
+from ..api import LogDirectories
+from ..api.arrow import READ_COMMITTED, ArrowForm, undamaged
 
 #: Into how many ranges of equally many offsets a partition is cut; a filter selects among them.
 RANGES: Final = 64
-#: Arrow judges fragments by their guarantees without opening them: none needs contents.
+# About as many bytes of the log are decoded at a time by each processor.
+_UNIT_BYTES: Final = 8 << 20
+# The most rows of a batch whose columns are constant.
+_CONSTANT_ROWS: Final = 1 << 16
+# Columns that have the same value in all records of a partition: their rows need only be counted.
+_CONSTANTS: Final = frozenset(("topic", "partition"))
+# Columns whose values are known to have bounds in a range of offsets.
+_BOUNDED: Final = ("offset", "timestamp")
+# Arrow judges fragments by their guarantees without opening them: no file of that name is needed.
 _FORMAT: Final = ds.IpcFileFormat()
-_NOTHING: Final = pa.py_buffer(b"")
 
 
 @dataclass(frozen=True, slots=True)
 class TopicSlice:
     """The records of a partition with `start` <= offset < `end`. None: unbounded."""
 
-    partition: Partition
-    start: int | None
-    end: int | None
+    view: View
+    start: int | None = None
+    end: int | None = None
 
-    def guarantee(self) -> pc.Expression:
-        """Returns what holds for each record."""
-        holds = pc.field("topic") == self.partition.topic
-        holds &= pc.field("partition") == pa.scalar(self.partition.partition, pa.int32())
+    @property
+    def partition(self) -> int:
+        return self.view.partition
+
+    @property
+    def bounds(self) -> tuple[int, int]:
+        """The first offset that the log may have here, and the one after the last."""
+        low, high = self.view.start_offset, self.view.end_offset
+        return low if self.start is None else self.start, high if self.end is None else self.end
+
+    def guarantee(self, *, of_time: bool) -> pc.Expression:
+        """Returns what holds for each record; also of its timestamp if `of_time`."""
+        holds = _of_partition(self.view.topic, self.partition)
         if self.start is not None:
             holds &= pc.field("offset") >= self.start
         if self.end is not None:
             holds &= pc.field("offset") < self.end
+        if of_time:
+            latest = self.view.timestamp_bound(self.start, self.end)
+            scalar = pa.scalar(latest, RECORD_SCHEMA.field("timestamp").type)
+            holds &= (pc.field("timestamp") <= scalar) | pc.field("timestamp").is_null()
         return holds
+
+    def units(self) -> Iterator[TopicSlice]:
+        """Yields the slice in parts of a few megabytes of the log, as far as can be told."""
+        low, high = self.bounds
+        view = self.view
+        size = view.size * (high - low) // max(view.end_offset - view.start_offset, 1)
+        step = max((high - low) // (size // _UNIT_BYTES + 1), 1)
+        cuts = [self.start, *range(low + step, high, step), self.end]
+        yield from (TopicSlice(view, start, end) for start, end in pairwise(cuts))
+
+    def segment_units(self) -> Iterator[TopicSlice]:
+        """Yields the slice segment by segment: batches do not cross from one to the next."""
+        low, high = self.bounds
+        bases = (segment.base_offset for segment in self.view.segments)
+        cuts = [self.start, *(base for base in bases if low < base < high), self.end]
+        yield from (TopicSlice(self.view, start, end) for start, end in pairwise(cuts))
+
+
+@dataclass(frozen=True, slots=True)
+class ScanPlan:
+    """What a scan of a topic reads: of `partitions` partitions with `offsets` offsets in all, those
+    of `slices`, which have `selected` offsets."""
+
+    slices: Sequence[TopicSlice]
+    partitions: int
+    offsets: int
+
+    @property
+    def selected(self) -> int:
+        bounds = (part.bounds for part in self.slices)
+        return sum(max(high - low, 0) for low, high in bounds)
 
 
 class TopicDataset(ds.Dataset):
-    """The records of one topic, read anew by each scan. If the topic has a schema, they have the
-    columns `decoded` and `decodeError` of `Partition.scan`, of the type that they have now."""
+    """The records of one topic, read anew by each scan. If the topic has a schema that can be used,
+    they have the columns `decoded` and `decodeError` of `Partition.scan`, and those of keys, of the
+    types that they have now. `first`: columns that stand before the others. `isolation` as in
+    `Partition.scan`."""
 
-    def __init__(self, log_directories: LogDirectories, topic: str) -> None:
+    def __init__(
+        self,
+        log_directories: LogDirectories,
+        topic: str,
+        *,
+        first: Sequence[str] = (),
+        isolation: str = READ_COMMITTED,
+    ) -> None:
         # The base class has no public initializer; readers use `schema` and `scanner` alone.
         self._log_directories = log_directories
         self._topic = topic
         self._decoded = log_directories.decoded_columns(topic)
         decoded = () if self._decoded is None else self._decoded.schema
-        self._schema = pa.schema([*RECORD_SCHEMA, *map(_readable, decoded)])
+        fields = {field.name: field for field in (*RECORD_SCHEMA, *map(_readable, decoded))}
+        #: The columns in the order of `Partition.scan`.
+        self.names = list(fields)
+        self._schema = pa.schema([fields[name] for name in dict.fromkeys((*first, *fields))])
+        self._isolation = Isolation(isolation)
+
+    @property
+    def topic(self) -> str:
+        return self._topic
 
     @property
     def schema(self) -> pa.Schema:
@@ -60,10 +139,32 @@ class TopicDataset(ds.Dataset):
 
     def ranges(self, filter: pc.Expression | None = None) -> list[TopicSlice]:
         """Returns the ranges that can have records selected by `filter`, adjacent ones joined."""
-        numbers = self._log_directories.topics[self._topic]
-        partitions = [self._log_directories[self._topic, number] for number in numbers]
-        ranges = [part for partition in partitions for part in _cut(partition)]
-        return _joined(ranges if filter is None else _selected(ranges, filter, self._schema))
+        return _ranges(self._topic, self._log_directories.views(self._topic), filter)
+
+    def plan(self, filter: pc.Expression | None = None) -> ScanPlan:
+        """Returns what a scan with `filter` would read now."""
+        views = self._log_directories.views(self._topic)
+        offsets = sum(view.end_offset - view.start_offset for view in views)
+        return ScanPlan(_ranges(self._topic, views, filter), len(views), offsets)
+
+    def batches(
+        self, columns: Sequence[str], filter: pc.Expression | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """Yields `columns` of a superset of the records that `filter` selects, in the order of
+        partitions and offsets. Raises CorruptError in the place of damaged records."""
+        ranges = self.ranges(filter)
+        if _CONSTANTS.issuperset(columns):
+            units = [unit for part in ranges for unit in part.segment_units()]
+            read = self._counted
+        else:
+            units = [unit for part in ranges for unit in part.units()]
+            read = self._records
+
+        def work(unit: TopicSlice) -> list[pa.RecordBatch]:
+            return list(read(unit, columns))
+
+        for each in parallel_map((unit for unit in units), [work] * processors(), on_demand=0):
+            yield from each
 
     def scanner(
         self,
@@ -74,22 +175,63 @@ class TopicDataset(ds.Dataset):
         """Returns a scanner of `columns` of the records that `filter` selects. Arrow applies the
         whole filter to the records that are read, so the ranges only spare reading."""
         names = self._schema.names if columns is None else list(columns)
-        needed = self._schema.names if filter is not None else names or ["offset"]
+        needed = self._schema.names if filter is not None else names or ["partition"]
         if filter is not None:
             needed = [name for name in needed if name in names or _mentions(filter, name)]
         schema = pa.schema([self._schema.field(name) for name in needed])
-        batches = _batches(self.ranges(filter), schema, self._decoded)
         return ds.Scanner.from_batches(
-            batches, schema=schema, columns=names, filter=filter, **options
+            self.batches(needed, filter), schema=schema, columns=names, filter=filter, **options
         )
 
+    def _records(self, unit: TopicSlice, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        schema = pa.schema([self._schema.field(name) for name in columns])
+        parts = undamaged(unit.view.scan(unit.start, unit.end, self._isolation), None)
+        form = ArrowForm(columns, self._decoded)
+        for batch in form.batches(parts, self._topic, unit.partition):
+            yield batch if form.schema == schema else batch.cast(schema)
 
-def _cut(partition: Partition) -> Iterator[TopicSlice]:
+    def _counted(self, unit: TopicSlice, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        count = 0
+        for part in unit.view.record_counts(unit.start, unit.end, self._isolation):
+            if isinstance(part, Damage):
+                raise fresh(part.error)
+            count += part
+        constant = _constant(self._topic, unit.partition).select(columns)
+        for start in range(0, count, _CONSTANT_ROWS):
+            yield constant.slice(0, min(count - start, _CONSTANT_ROWS))
+
+
+@lru_cache(maxsize=64)
+def _constant(topic: str, partition: int) -> pa.RecordBatch:
+    number = pa.scalar(partition, RECORD_SCHEMA.field("partition").type)
+    arrays = [pa.repeat(topic, _CONSTANT_ROWS), pa.repeat(number, _CONSTANT_ROWS)]
+    return pa.RecordBatch.from_arrays(arrays, names=["topic", "partition"])
+
+
+def _ranges(topic: str, views: Sequence[View], filter: pc.Expression | None) -> list[TopicSlice]:
+    if filter is None:
+        return [TopicSlice(view) for view in views]
+    guarantees = [_of_partition(topic, view.partition) for view in views]
+    found = [TopicSlice(views[at]) for at in _selected(guarantees, filter)]
+    if not any(_mentions(filter, name) for name in _BOUNDED):
+        return found
+    of_time = _mentions(filter, "timestamp")
+    slices = [part for whole in found for part in _cut(whole.view)]
+    guarantees = [part.guarantee(of_time=of_time) for part in slices]
+    return _joined([slices[at] for at in _selected(guarantees, filter)])
+
+
+def _cut(view: View) -> Iterator[TopicSlice]:
     # The first and last are unbounded, so a scan reports what is wrong at the ends of the log.
-    low, high = partition.start_offset, partition.end_offset
+    low, high = view.start_offset, view.end_offset
     step = max(1, -(-(high - low) // RANGES))
     cuts = [None, *range(low + step, high, step), None]
-    yield from (TopicSlice(partition, start, end) for start, end in pairwise(cuts))
+    yield from (TopicSlice(view, start, end) for start, end in pairwise(cuts))
+
+
+def _of_partition(topic: str, partition: int) -> pc.Expression:
+    number = pa.scalar(partition, RECORD_SCHEMA.field("partition").type)
+    return (pc.field("topic") == topic) & (pc.field("partition") == number)
 
 
 def _readable(field: pa.Field) -> pa.Field:
@@ -107,22 +249,23 @@ def _readable_type(kind: pa.DataType) -> pa.DataType:
     return pa.string() if pa.types.is_decimal256(kind) else kind
 
 
-def _selected(
-    ranges: Sequence[TopicSlice], filter: pc.Expression, schema: pa.Schema
-) -> list[TopicSlice]:
-    fragments = [_FORMAT.make_fragment(_NOTHING, None, part.guarantee()) for part in ranges]
-    by_guarantee = {str(part.guarantee()): part for part in ranges}
-    dataset = ds.FileSystemDataset(fragments, schema, _FORMAT)
-    found = dataset.get_fragments(filter=filter)
-    return [by_guarantee[str(fragment.partition_expression)] for fragment in found]
+def _selected(guarantees: Sequence[pc.Expression], filter: pc.Expression) -> list[int]:
+    """Returns the numbers of the guarantees under which records can be selected."""
+    files = LocalFileSystem()
+    fragments = [
+        _FORMAT.make_fragment(f"/{number}", files, guarantee)
+        for number, guarantee in enumerate(guarantees)
+    ]
+    dataset = ds.FileSystemDataset(fragments, RECORD_SCHEMA, _FORMAT, files)
+    return [int(fragment.path[1:]) for fragment in dataset.get_fragments(filter=filter)]
 
 
-def _joined(ranges: Sequence[TopicSlice]) -> list[TopicSlice]:
+def _joined(slices: Sequence[TopicSlice]) -> list[TopicSlice]:
     joined: list[TopicSlice] = []
-    for part in ranges:
+    for part in slices:
         last = joined[-1] if joined else None
-        if last and last.partition is part.partition and last.end == part.start is not None:
-            joined[-1] = TopicSlice(part.partition, last.start, part.end)
+        if last and last.view is part.view and last.end == part.start is not None:
+            joined[-1] = TopicSlice(part.view, last.start, part.end)
         else:
             joined.append(part)
     return joined
@@ -131,13 +274,3 @@ def _joined(ranges: Sequence[TopicSlice]) -> list[TopicSlice]:
 def _mentions(filter: pc.Expression, name: str) -> bool:
     """Returns whether `filter` may name a column: its text contains the name."""
     return name in str(filter)
-
-
-def _batches(
-    ranges: Sequence[TopicSlice], schema: pa.Schema, decoded: DecodedColumns | None
-) -> Iterator[pa.RecordBatch]:
-    decode = False if decoded is None else decoded
-    for part in ranges:
-        names, partition = schema.names, part.partition
-        for batch in partition.scan(start=part.start, end=part.end, columns=names, decode=decode):
-            yield batch if batch.schema == schema else batch.cast(schema)

@@ -45,6 +45,11 @@ READING: Final[Mapping[str, list[str]]] = {
     "diff": ["diff DIR DIR", "diff --bytes DIR DIR TOPIC/0", "diff DIR EMPTY"],
     "cluster": ["cluster DIR", "cluster --json DIR topics NEW", "cluster log DIR"],
     "schemas": ["schemas DIR", "schemas --usage DIR", "schemas export DIR -o FULL"],
+    "sql": [
+        "sql DIR SHOW",
+        "sql --at 2018-05-16 DIR FROM",
+        "sql DIR CHECKPOINT -o FIRST/out.csv",
+    ],
     "why": ["why DIR TOPIC/0", "why DIR NEW/0"],
     "verify": ["verify DIR", "verify DIR TOPIC/0"],
     "report": ["report DIR -o -", "report --deep DIR TOPIC NEW -o -"],

@@ -6,6 +6,7 @@ import ast
 import errno
 import platform
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -60,7 +61,8 @@ def test_version(kafkafs: Kafkafs) -> None:
         "extra restore": f"confluent_kafka {version('confluent_kafka')}",
         "extra schemas": ", ".join(f"{name} {version(name)}" for name in EXTRAS["schemas"]),
         "extra spark": f"pyspark {version('pyspark')}, py4j {version('py4j')}",
-        "extra sql": f"duckdb {version('duckdb')}",
+        "extra polars": f"polars {version('polars')}",
+        "extra sql": f"duckdb {version('duckdb')}, prompt_toolkit {version('prompt_toolkit')}",
     }
 
 
@@ -130,7 +132,7 @@ def test_help_of_every_verb_teaches(
 def test_examples_are_right(words: list[str], command: Verb) -> None:
     """Every example that calls its verb has valid arguments and options."""
     for line, _ in command.examples:
-        first = re.split(" [|<#] ", line)[0].split()
+        first = shlex.split(re.split(" [|<#] ", line)[0])
         if first[: 1 + len(words)] == ["kafkafs", *words] and "<TAB>" not in line:
             command.make_context(words[-1], first[1 + len(words) :])
 

@@ -68,13 +68,21 @@ def test_queries(log_dir: Path, query: str, answer: list[tuple[object, ...]]) ->
         assert connection.execute(query).fetchall() == answer
 
 
+def test_topics_that_differ_by_case_are_refused(tmp_path: Path) -> None:
+    with kafkafs.open(tmp_path / "data", writable=True) as log_directories:
+        log_directories.create_topic("twin", 1)
+        log_directories.create_topic("Twin", 1)
+    with duckdb.connect() as connection, pytest.raises(ValueError, match="Twin and twin"):
+        kafkafs.duckdb.register(connection, tmp_path / "data")
+
+
 def test_a_filter_selects_the_ranges_that_are_read(topic: TopicDataset) -> None:
     [found] = topic.ranges((pc.field("partition") == 2) & (pc.field("offset") == 150))
-    assert found.partition.partition == 2
+    assert found.partition == 2
     assert found.start is not None
     assert found.end is not None
     assert found.start <= 150 < found.end < found.start + 10
-    assert [part.partition.partition for part in topic.ranges()] == [0, 1, 2]
+    assert [part.partition for part in topic.ranges()] == [0, 1, 2]
 
 
 _integers = st.integers(-2, _RECORDS + 2)

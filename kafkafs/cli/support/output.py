@@ -42,6 +42,8 @@ def finish() -> None:
         raise Failure(f"stdout: {os.strerror(error.errno or 0)}") from error
 
 
+_TEMPORARY: Final = ".kafkafs-"
+
 # Marks, and format characters such as a zero width space.
 _WITHOUT_COLUMN: Final = ("Mn", "Me", "Cf")
 
@@ -157,27 +159,43 @@ def _columns(character: str) -> int:
 
 
 def replace_file(path: str, data: bytes) -> None:
-    """Writes a file. At every moment, even if writing fails, the path leads to the old file or to
-    the new one, which has the old one's permissions. A device or a pipe is written to. Raises
-    OSError with the path as its filename."""
+    """Writes a file as `replacing` does."""
+    with replacing(path) as file:
+        file.write(data)
+
+
+@contextmanager
+def replacing(path: str) -> Iterator[BinaryIO]:
+    """Yields a file to write to. At every moment, even if the block fails, the path leads to the
+    old file or to the complete new one, which has the old one's permissions. A device or a pipe is
+    written to. Raises OSError with the path as its filename."""
     try:
         before = os.stat(path).st_mode if os.path.exists(path) else None
         if before is not None and not stat.S_ISREG(before):
             with open(path, "wb") as file:
-                file.write(data)
+                yield file
         else:
-            _replace(os.path.realpath(path), data, before)
-    except OSError as error:  # a failed write names no file, others the temporary one
+            with _replacing(os.path.realpath(path), before) as file:
+                yield file
+    except OSError as error:
+        if error.filename not in (None, path) and not _is_temporary(error.filename):
+            raise  # of another file, from the block
+        # a failed write names no file, others the temporary one
         raise OSError(error.errno, error.strerror, path) from None
 
 
-def _replace(path: str, data: bytes, mode: int | None) -> None:
-    temporary = os.path.join(os.path.dirname(path), f".kafkafs-{os.urandom(8).hex()}.tmp")
+def _is_temporary(path: object) -> bool:
+    return isinstance(path, str) and os.path.basename(path).startswith(_TEMPORARY)
+
+
+@contextmanager
+def _replacing(path: str, mode: int | None) -> Iterator[BinaryIO]:
+    temporary = os.path.join(os.path.dirname(path), f"{_TEMPORARY}{os.urandom(8).hex()}.tmp")
     try:
         with open(temporary, "xb") as file:
             if mode is not None:
                 os.fchmod(file.fileno(), stat.S_IMODE(mode))
-            file.write(data)
+            yield file
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)

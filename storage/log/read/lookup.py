@@ -13,6 +13,7 @@ log could be wrong there.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import Final
@@ -265,3 +266,29 @@ def largest_timestamp(segment: Segment, max_batch_bytes: int) -> int:
         return largest
 
     return segment.files.remember("largest timestamp", segment.state, compute)
+
+
+def timestamp_bound(segment: Segment, offset: int, max_batch_bytes: int) -> int:
+    """Returns a timestamp (ms) that no record of a segment up to ``offset`` exceeds, -1 if none of
+    them has one: from the next time entry, if valid, else the greatest of the segment."""
+    if segment.end is not None:
+        return largest_timestamp(segment, max_batch_bytes)
+    if segment.size <= _ALL_HEADERS_BYTES:
+        last_offsets, maxima = _running_maxima(segment, max_batch_bytes)
+        if not len(maxima):
+            return NO_TIMESTAMP
+        # The batch that holds the offset ends at or after it.
+        return int(maxima[min(int(np.searchsorted(last_offsets, offset)), len(maxima) - 1)])
+    index = segment.time_index()
+    if index is not None and len(index) and is_ascending(segment, index):
+        slot = bisect_left(range(len(index)), offset, key=lambda at: _offset_at(index, at))
+        timestamps, offsets = index.columns(slot, slot + 1)
+        if len(timestamps):
+            entry = TimestampOffset(int(timestamps[0]), int(offsets[0]))
+            if _bears_out(segment, entry, max_batch_bytes):
+                return entry.timestamp
+    return largest_timestamp(segment, max_batch_bytes)
+
+
+def _offset_at(index: TimeIndex, slot: int) -> int:
+    return int(index.columns(slot, slot + 1)[1][0])

@@ -30,12 +30,13 @@ BatchSelector = Callable[[BatchTable], NDArray[np.bool_]]
 @dataclass(frozen=True, slots=True)
 class ScanRequest:
     """The parameters of a scan: ``field`` is None for columns, else the field whose lines are
-    requested. The rest as in ``View.scan``."""
+    requested. ``counts``: only numbers of records are. The rest as in ``View.scan``."""
 
     isolation: Isolation
     field: int | None
     ahead: bool
     select: BatchSelector | None
+    counts: bool = False
 
     def runs(self, extent: Extent) -> Iterator[BatchRun | Fault]:
         if self.ahead:

@@ -15,7 +15,7 @@ from typing import cast
 
 from ...clock import time_text
 from ...errors import CorruptError, OffsetNotFound, StorageError, fresh
-from ...format.layout import CODEC_MASK, CONTROL_MASK, TRANSACTIONAL_MASK
+from ...format.layout import CODEC_MASK, CONTROL_MASK, NO_TIMESTAMP, TRANSACTIONAL_MASK
 from ...format.records import batch as b
 from ...format.records.batch import BatchHeader, BatchTable
 from ...format.records.columns import Columns, Damage, Lines, Record
@@ -28,6 +28,7 @@ from ...format.records.decoder import (
 )
 from ...segment.extent import Fault
 from ...segment.segment import HeldFile, Segment
+from ...segment.walk import walk_headers
 from ...wording import printable
 from . import lookup
 from .context import ReadContext
@@ -44,6 +45,8 @@ from .scan import (
 from .segments import Segments
 from .transactions import AbortedTransactions, Isolation
 
+# From this size of a batch on, its header is read without its records.
+_LARGE_BATCH = 64 << 10
 # Limit on consecutive faults that are reported; the last one then stands for the rest.
 _MAX_REPORTED_FAULTS = 1000
 
@@ -158,19 +161,33 @@ class View:
     ) -> Generator[Lines | Columns | Damage]:
         """As ``scan``, but yields lines of one field, KEY_START or VALUE_START, wherever possible,
         which halves the cost. Lines remain valid."""
-        return self._scan(start, end, ScanRequest(isolation, field, ahead, None))
+        request = ScanRequest(isolation, field, ahead, None)
+        return cast(Generator[Lines | Columns | Damage], self._scan(start, end, request))
+
+    def record_counts(
+        self,
+        start: int | None = None,
+        end: int | None = None,
+        isolation: Isolation = Isolation.READ_COMMITTED,
+    ) -> Generator[int | Damage]:
+        """Yields numbers that add up to the number of records that ``scan`` yields for the same
+        arguments, and the damage that prevents counting. Nothing is decoded whose header tells the
+        number, and of large batches only headers are read: damage behind them is not noticed."""
+        request = ScanRequest(isolation, None, ahead=False, select=None, counts=True)
+        return cast(Generator[int | Damage], self._scan(start, end, request))
 
     def _scan(
         self, start: int | None, end: int | None, request: ScanRequest
-    ) -> Generator[Lines | Columns | Damage]:
+    ) -> Generator[Lines | Columns | Damage | int]:
         # Control records are never returned: no Kafka consumer gets them, under any isolation.
         bound = self.bound(request.isolation)
         low = self.start_offset if start is None else max(start, self.start_offset)
         high = bound if end is None else min(end, bound)
+        read = self._count_segment if request.counts else self._scan_segment
         for segment in self.segments.from_offset(low):
             if segment.base_offset >= high or low >= high:
                 break
-            yield from self._scan_segment(segment, low, high, request)
+            yield from read(segment, low, high, request)
         is_asked = end is None or end > self.end_offset
         if self.tail is not None and is_asked and bound == self.end_offset:
             yield Damage(self.tail.error, self.end_offset, -1)
@@ -231,6 +248,56 @@ class View:
                     return
         if faults:
             yield from lost_between(faults, reached, segment.next_base, start, end)
+
+    def _count_segment(
+        self, segment: Segment, start: int, end: int, request: ScanRequest
+    ) -> Generator[int | Damage]:
+        transactions = self._transactions(request.isolation)
+        reached = segment.base_offset
+        for table in self._headers(segment, start, request):
+            is_readable = not isinstance(table, Fault) and table.summary().least_magic >= 2
+            if isinstance(table, Fault) or not is_readable:
+                yield from self._count_decoded(segment, max(start, reached), end, request)
+                return
+            if table.rows[0, b.BASE_OFFSET] >= end:
+                return
+            reached = int(table.rows[-1, b.LAST_OFFSET]) + 1
+            rows = self._visible(table, segment, start, end, transactions).rows
+            first, last, counts = (
+                rows[:, column] for column in (b.BASE_OFFSET, b.LAST_OFFSET, b.RECORD_COUNT)
+            )
+            # A batch across a bound, or with more records than offsets, must be decoded.
+            is_told = (first >= start) & (last < end) & (counts <= last - first + 1)
+            decoded = rows[~is_told][:, (b.BASE_OFFSET, b.LAST_OFFSET)].tolist()
+            yield int(counts[is_told].sum())
+            for low, high in decoded:
+                yield from self._count_decoded(
+                    segment, max(start, low), min(end, high + 1), request
+                )
+
+    def _headers(
+        self, segment: Segment, start: int, request: ScanRequest
+    ) -> Iterator[BatchTable | Fault]:
+        """Yields the headers from a batch at or before ``start`` on. If batches are small, reading
+        all bytes costs less than finding the next header by a read of its own."""
+        limit = self.context.limits.max_batch_bytes
+        position = 0
+        if start > segment.base_offset:
+            position = lookup.position_for(segment, start, limit)
+        extent = lookup.extent_from(segment, position, limit)
+        first = lookup.header_at(segment.files.log(), position)
+        if first is not None and first.size >= _LARGE_BATCH:
+            yield from walk_headers(extent)
+            return
+        for run in request.runs(extent):
+            yield run if isinstance(run, Fault) else run.table
+
+    def _count_decoded(
+        self, segment: Segment, start: int, end: int, request: ScanRequest
+    ) -> Generator[int | Damage]:
+        parts = self._scan_segment(segment, start, end, request)
+        for part in cast(Generator[Columns | Damage], parts):
+            yield len(part) if isinstance(part, Columns) else part
 
     def _first_offset(self, segment: Segment, header: BatchHeader) -> int:
         """Returns the base offset of a batch; a wrapper must be decoded to find it."""
@@ -466,6 +533,20 @@ class View:
     def largest_timestamp(self, segment: Segment) -> int:
         """Returns the greatest timestamp of a segment's batches in ms, -1 if none has one."""
         return lookup.largest_timestamp(segment, self.context.limits.max_batch_bytes)
+
+    def timestamp_bound(self, start: int | None, end: int | None) -> int:
+        """Returns a timestamp (ms) that no record with ``start`` <= offset < ``end`` exceeds, -1 if
+        none of them has one. It is the least that the time indexes and headers prove."""
+        bound = NO_TIMESTAMP
+        limit = self.context.limits.max_batch_bytes
+        for segment in self.segments.from_offset(self.start_offset if start is None else start):
+            if end is not None and segment.base_offset >= end:
+                break
+            if end is None or 0 <= segment.next_base <= end:
+                bound = max(bound, self.largest_timestamp(segment))
+            else:
+                bound = max(bound, lookup.timestamp_bound(segment, end - 1, limit))
+        return bound
 
     def _first_since(self, segment: Segment, timestamp: int, isolation: Isolation) -> int | None:
         limit = self.context.limits.max_batch_bytes

@@ -1,0 +1,84 @@
+"""Values of query results as text and as JSON."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from datetime import date, datetime, time
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kafkafs.storage import bytes_as_json
+
+
+def as_json(value: Any) -> Any:
+    """Returns a value of Arrow as one of JSON: bytes as in records.jsonl, times in ISO 8601, the
+    rest as DuckDB writes it. What JSON has no form for is a string."""
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    if isinstance(value, bytes):
+        return bytes_as_json(value)
+    if isinstance(value, Decimal):
+        return int(value) if value == value.to_integral_value() else float(value)
+    if isinstance(value, datetime | date | time):
+        return _iso(value)
+    if isinstance(value, dict):
+        return {name: as_json(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [as_json(each) for each in value]
+    return str(value)
+
+
+def as_text(value: Any) -> str:
+    """Returns a value of Arrow that is not null as text: bytes that are UTF-8 as they are, others
+    in hexadecimal; nested values as JSON."""
+    if isinstance(value, bytes):
+        try:
+            return value.decode()
+        except UnicodeDecodeError:
+            return f"0x{value.hex()}"
+    if isinstance(value, Decimal):
+        return str(value)
+    found = as_json(value)
+    return found if isinstance(found, str) else json.dumps(found, ensure_ascii=False)
+
+
+def text_column(column: pa.Array) -> pa.Array:
+    """Returns a column as one of strings or numbers, nulls as nulls."""
+    kind = column.type
+    if pa.types.is_string(kind) or pa.types.is_integer(kind) or pa.types.is_boolean(kind):
+        return column
+    if pa.types.is_binary(kind):
+        try:
+            return pc.cast(column, pa.string())
+        except pa.ArrowInvalid:  # not UTF-8
+            pass
+    texts = [None if value is None else as_text(value) for value in column.to_pylist()]
+    return pa.array(texts, pa.string())
+
+
+def type_name(kind: pa.DataType) -> str:
+    """Returns the name of a type, as DuckDB has it where that is shorter."""
+    names: Sequence[tuple[Any, str]] = (
+        (pa.types.is_binary, "blob"),
+        (pa.types.is_string, "varchar"),
+        (pa.types.is_boolean, "boolean"),
+        (pa.types.is_timestamp, "timestamp"),
+        (pa.types.is_struct, "struct"),
+        (pa.types.is_list, "list"),
+        (pa.types.is_map, "map"),
+        (pa.types.is_date, "date"),
+    )
+    return next((name for matches, name in names if matches(kind)), str(kind))
+
+
+def _iso(value: datetime | date | time) -> str:
+    text = value.isoformat()
+    is_utc = isinstance(value, datetime) and value.tzinfo is not None
+    return text.removesuffix("+00:00") + "Z" if is_utc and text.endswith("+00:00") else text

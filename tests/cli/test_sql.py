@@ -1,0 +1,242 @@
+"""`kafkafs sql` answers statements in each format, on terminals and in pipes, and in its shell."""
+
+import csv
+import io
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import kafkafs as api
+from kafkafs.cli import installation
+from kafkafs.cli.query.box import box
+from tests.cli.results import Kafkafs, Shell, rows_of, stderr_of, stdout_of
+from tests.cli.terminal import Terminal
+
+_ALL = 'SELECT key, value, partition, "offset", timestamp FROM orders ORDER BY ALL'
+
+
+@pytest.fixture(scope="module")
+def log_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("sql") / "data"
+    with api.open(path, writable=True) as log_directories:
+        log_directories.create_topic("orders", 2)
+        values = ["plain", 'with "quotes", | and\nlines', b"\xff\x00", None, "é"]
+        for number in range(2):
+            records = [
+                api.ProducerRecord(value, key=f"k{i}", timestamp=1000 * i)
+                for i, value in enumerate(values)
+            ]
+            log_directories["orders", number].append(records)
+    return path
+
+
+@pytest.fixture(scope="module")
+def rows(log_dir: Path) -> pa.Table:
+    with api.open(log_dir) as log_directories:
+        columns = ["key", "value", "partition", "offset", "timestamp"]
+        tables = [part.scan(columns=columns).read_all() for part in log_directories]
+    return pa.concat_tables(tables).sort_by([(name, "ascending") for name in columns])
+
+
+def test_csv_is_the_format_in_a_pipe(kafkafs: Kafkafs, log_dir: Path) -> None:
+    found = stdout_of(kafkafs("sql", log_dir, _ALL))
+    header, *lines = csv.reader(io.StringIO(found))
+    assert header == ["key", "value", "partition", "offset", "timestamp"]
+    assert lines[0] == ["k0", "plain", "0", "0", "1970-01-01T00:00:00Z"]
+    assert [line[1] for line in lines[2::2]] == [
+        'with "quotes", | and\nlines', "0xff00", "", "é"
+    ]  # fmt: skip
+    assert len(lines) == 10
+
+
+def test_json(kafkafs: Kafkafs, log_dir: Path) -> None:
+    found = rows_of(kafkafs("sql", log_dir, _ALL, "--format", "jsonl"))
+    assert found == json.loads(stdout_of(kafkafs("sql", log_dir, _ALL, "--format", "json")))
+    assert [row["value"] for row in found[::2]] == [
+        "plain",
+        'with "quotes", | and\nlines',
+        {"base64": "/wA="},
+        None,
+        "é",
+    ]
+    assert found[2]["timestamp"] == "1970-01-01T00:00:01Z"
+    empty = kafkafs("sql", log_dir, "FROM orders WHERE partition > 7", "--format", "json")
+    assert stdout_of(empty) == "[]\n"
+
+
+@pytest.mark.parametrize("form", ["arrow", "parquet"])
+def test_files_of_columns_hold_the_result(
+    kafkafs: Kafkafs, log_dir: Path, rows: pa.Table, tmp_path: Path, form: str
+) -> None:
+    path = tmp_path / f"out.{form}"
+    path.write_text("old")
+    assert stdout_of(kafkafs("sql", log_dir, _ALL, "-o", path)) == ""
+    read = pq.read_table if form == "parquet" else lambda each: pa.ipc.open_stream(each).read_all()
+    found = read(path)
+    assert found.to_pylist() == rows.to_pylist()
+    assert os.listdir(tmp_path) == [path.name]
+
+
+def test_a_file_is_replaced_only_by_a_complete_one(
+    kafkafs: Kafkafs, log_dir: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "out.json"
+    path.write_text("old")
+    error = stderr_of(kafkafs("sql", log_dir, "SELECT 1; SELECT 2", "-o", path))
+    assert error == "kafkafs: --format json holds one result, not several\n"
+    stderr_of(kafkafs("sql", log_dir, "SELECT 1; FROM nowhere", "-o", path, "--format", "csv"))
+    assert path.read_text() == "old"
+    assert os.listdir(tmp_path) == [path.name]
+
+
+def test_markdown(kafkafs: Kafkafs, log_dir: Path) -> None:
+    query = 'SELECT value, partition FROM orders WHERE "offset" = 1'
+    found = stdout_of(kafkafs("sql", log_dir, query, "--format", "markdown"))
+    row = 'with "quotes", \\| and<br>lines'
+    assert found == f"| value | partition |\n| --- | --- |\n| {row} | 0 |\n| {row} | 1 |\n"
+
+
+def test_a_box_fits_the_width() -> None:
+    names = [f"column{number}" for number in range(9)]
+    batch = pa.RecordBatch.from_pydict({name: ["x" * 30, None] for name in names})
+    for columns in (200, 120, 60, 30, 15):
+        lines = list(box([batch], columns))
+        assert max(map(len, lines)) <= columns
+        assert lines[-1] == "2 rows"
+    assert "NULL" in "\n".join(box([batch], 200))
+
+
+def test_a_box_ends_after_its_rows() -> None:
+    batch = pa.RecordBatch.from_pydict({"n": list(range(80))})
+    *_, last = box(iter([batch, batch]), 80)
+    assert last == "the first 100 rows; there are more (--format or -o writes all)"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["FROM ordres"], 1, "there is no topic or table ordres"),
+        (["SELECT 1", "-f", "/dev/null"], 2, "QUERY cannot be used with --file"),
+        (["SELECT 1", "--format", "xml"], 2, "'xml' is not one of"),
+        (["SELECT 1", "-o", "{log_dir}/x.csv"], 2, "is in the log directory"),
+        (["FROM orders", "-c", "no.such=1"], 2, "no.such"),
+    ],
+)
+def test_refusals(
+    kafkafs: Kafkafs, log_dir: Path, arguments: list[str], code: int, message: str
+) -> None:
+    result = kafkafs("sql", log_dir, *(each.format(log_dir=log_dir) for each in arguments))
+    assert message in stderr_of(result, code)
+
+
+def test_a_missing_extra(kafkafs: Kafkafs, log_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(installation, "missing", lambda extra: ["duckdb"])
+    error = stderr_of(kafkafs("sql", log_dir, "SELECT 1"))
+    assert error == (
+        "kafkafs: sql needs duckdb, which is not installed: pip install 'kafkafs[sql]'\n"
+    )
+
+
+def test_as_of_a_time(kafkafs: Kafkafs, log_dir: Path) -> None:
+    found = rows_of(
+        kafkafs(
+            "sql", "--at", "3000", log_dir, "SELECT count(*) AS n FROM orders", "--format", "jsonl"
+        )
+    )
+    assert found == [{"n": 8}]
+
+
+def test_statements_from_a_file_and_from_stdin(shell: Shell, log_dir: Path, tmp_path: Path) -> None:
+    script = tmp_path / "script.sql"
+    script.write_text("-- two\nSELECT 1 AS a;\nSELECT count(*) AS b FROM orders;\n")
+    expected = '"a"\n1\n"b"\n10\n'
+    done = shell(f"kafkafs sql {log_dir} -f {script} && kafkafs sql {log_dir} < {script}")
+    assert (done.stdout, done.stderr) == (expected * 2, "")
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, -15)])
+def test_a_query_is_ended_by_a_signal(
+    log_dir: Path, environment: Mapping[str, str], tmp_path: Path, number: int, code: int
+) -> None:
+    query = "SELECT 1; SELECT count(*) FROM range(100_000_000_000) t(a), orders"
+    command = [sys.executable, "-m", "kafkafs", "sql", str(log_dir), query]
+    spilling = {**environment, "TMPDIR": str(tmp_path)}
+    with subprocess.Popen(command, env=spilling, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b'"1"\n'
+        process.send_signal(number)
+        began = time.monotonic()
+        assert process.wait(30) == code
+        assert time.monotonic() - began < 10
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_closed_pipe_ends_a_query(shell: Shell, log_dir: Path, tmp_path: Path) -> None:
+    query = "FROM range(100_000_000)"
+    done = shell(f"TMPDIR={tmp_path} kafkafs sql {log_dir} '{query}' | head -2")
+    assert (done.stdout, done.stderr) == ('"range"\n0\n', "")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("form", ["table", "csv", "jsonl", "markdown"])
+def test_records_cannot_control_a_terminal(
+    environment: Mapping[str, str], tmp_path: Path, form: str
+) -> None:
+    path = tmp_path / "data"
+    with api.open(path, writable=True) as log_directories:
+        log_directories.create_topic("t", 1)
+        log_directories["t", 0].append(["\x1b[31mred\x9b2J"])
+    command = [sys.executable, "-m", "kafkafs", "sql", str(path), "SELECT value FROM t"]
+    with Terminal([*command, "--format", form], environment) as terminal:
+        assert terminal.exit_code() == 0, terminal.seen
+        assert b"\x1b" not in terminal.raw
+        assert b"\xc2\x9b" not in terminal.raw
+        assert "red" in terminal.seen
+
+
+def test_the_shell(log_dir: Path, environment: Mapping[str, str], tmp_path: Path) -> None:
+    variables = {**environment, "XDG_STATE_HOME": str(tmp_path), "TERM": "xterm"}
+    variables["PROMPT_TOOLKIT_NO_CPR"] = "1"
+    command = [sys.executable, "-m", "kafkafs", "sql", str(log_dir)]
+    with Terminal(command, variables) as terminal:
+        terminal.wait_for("kafkafs>")
+        terminal.type("SELECT count(*) AS total\r")
+        terminal.wait_for("...>")
+        terminal.type("FROM orders;\r")
+        terminal.wait_for(" 10 │")
+        terminal.type(".tables ord\r")
+        terminal.wait_for("\norders\n")
+        terminal.type(".schema segments\r")
+        terminal.wait_for("largestTimestamp")
+        terminal.type("FROM nowhere;\r")
+        terminal.wait_for("there is no topic or table nowhere")
+        terminal.type("SELECT max(timestampT\t")
+        terminal.wait_for("timestampType")
+        terminal.type(") + 41 FROM orders;\r")
+        terminal.wait_for(" 41 │")
+        terminal.type("SELECT count(*) FROM range(100_000_000_000) t(a), orders;\r")
+        time.sleep(0.5)
+        terminal.type("\x03")
+        terminal.wait_for("the query was interrupted")
+        terminal.type("SELECT 40 + 2;\r")
+        terminal.wait_for(" 42 │")
+        terminal.wait_for("kafkafs>")
+        terminal.type("SELECT half")
+        terminal.wait_for("SELECT half")
+        terminal.type("\x03")
+        terminal.wait_for("kafkafs>")
+        terminal.type("\x04")
+        assert terminal.exit_code() == 0, terminal.seen
+    history = tmp_path / "kafkafs" / "sql_history"
+    assert "+SELECT count(*) AS total\n+FROM orders;" in history.read_text()
+    assert stat.S_IMODE(history.stat().st_mode) == 0o600

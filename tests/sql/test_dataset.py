@@ -1,0 +1,171 @@
+"""What a scan of a topic spares to read can hold no record that the filter selects."""
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import kafkafs
+from kafkafs.sql.dataset import TopicDataset
+from kafkafs.storage import CorruptError
+from tests.cli.test_dump import damage
+
+_RECORDS = 600
+_MILLISECONDS = pa.timestamp("ms", "UTC")
+_CONFIGS = {"internal.segment.bytes": "4000", "index.interval.bytes": "200"}
+#: The topics: times ascend, are in disorder, or are often missing.
+_TOPICS = ("ascending", "shuffled", "missing")
+_ISOLATIONS = ("read_committed", "read_uncommitted")
+
+
+def _timestamp(topic: str, number: int, some: random.Random) -> int:
+    if topic == "ascending":
+        return 1000 * number
+    if topic == "missing" and some.random() < 0.5:
+        return -1
+    return 1000 * some.randrange(_RECORDS)
+
+
+@pytest.fixture(scope="module")
+def log_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Topics of many segments, with transactions, some of them aborted, and compressed batches."""
+    path = tmp_path_factory.mktemp("dataset") / "data"
+    some = random.Random(7)
+    with kafkafs.open(path, writable=True, configs=_CONFIGS) as log_directories:
+        for topic in _TOPICS:
+            log_directories.create_topic(topic, 2)
+            for first in range(0, _RECORDS, 30):
+                records = [
+                    kafkafs.ProducerRecord(b"v" * 40, timestamp=_timestamp(topic, i, some))
+                    for i in range(first, first + 30)
+                ]
+                log_directories[topic, 0].append(records, compression=some.choice(["none", "lz4"]))
+                try:
+                    with log_directories.transaction() as transaction:
+                        transaction.append(topic, 1, records)
+                        if first % 90 == 0:
+                            raise ZeroDivisionError
+                except ZeroDivisionError:
+                    continue
+    return path
+
+
+@pytest.fixture(scope="module")
+def log_directories(log_dir: Path) -> Iterator[kafkafs.LogDirectories]:
+    with kafkafs.open(log_dir) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def tables(log_directories: kafkafs.LogDirectories) -> dict[tuple[str, str], pa.Table]:
+    return {
+        (topic, level): pa.concat_tables(
+            log_directories[topic, number].scan(isolation=level).read_all() for number in range(2)
+        )
+        for topic in _TOPICS
+        for level in _ISOLATIONS
+    }
+
+
+_integers = st.integers(-2, _RECORDS + 2)
+_time_bounds = st.builds(lambda n: pa.scalar(1000 * n, _MILLISECONDS), _integers)
+_comparisons = st.one_of(
+    st.builds(lambda n: pc.field("partition") == n, st.integers(-1, 2)),
+    st.builds(lambda n: pc.field("offset") < n, _integers),
+    st.builds(lambda n: pc.field("offset") >= n, _integers),
+    st.builds(lambda at: pc.field("timestamp") > at, _time_bounds),
+    st.builds(lambda at: pc.field("timestamp") >= at, _time_bounds),
+    st.builds(lambda at: pc.field("timestamp") < at, _time_bounds),
+    st.builds(lambda at: pc.field("timestamp") == at, _time_bounds),
+    st.builds(lambda some: pc.field("timestamp").isin(some), st.lists(_time_bounds, max_size=3)),
+    st.just(pc.field("timestamp").is_null()),
+)
+_filters = st.recursive(
+    _comparisons,
+    lambda inner: st.one_of(
+        st.builds(lambda a, b: a & b, inner, inner),
+        st.builds(lambda a, b: a | b, inner, inner),
+        st.builds(lambda a: ~a, inner),
+    ),
+    max_leaves=5,
+)
+
+
+@given(topic=st.sampled_from(_TOPICS), level=st.sampled_from(_ISOLATIONS), filter=_filters)
+@settings(max_examples=80, deadline=None)
+def test_any_filter_equals_one_of_the_whole_table(
+    log_directories: kafkafs.LogDirectories,
+    tables: dict[tuple[str, str], pa.Table],
+    topic: str,
+    level: str,
+    filter: pc.Expression,
+) -> None:
+    dataset = TopicDataset(log_directories, topic, isolation=level)
+    columns = ["partition", "offset"]
+    found = dataset.scanner(columns, filter).to_table()
+    assert found.equals(tables[topic, level].filter(filter).select(columns))
+
+
+@pytest.mark.parametrize("topic", _TOPICS)
+@pytest.mark.parametrize("level", _ISOLATIONS)
+def test_headers_count_what_is_read(
+    log_directories: kafkafs.LogDirectories,
+    tables: dict[tuple[str, str], pa.Table],
+    topic: str,
+    level: str,
+) -> None:
+    dataset = TopicDataset(log_directories, topic, isolation=level)
+    found = dataset.scanner(["partition", "topic"]).to_table()
+    assert found.equals(tables[topic, level].select(["partition", "topic"]))
+    assert found.num_rows == (1200 if level == "read_uncommitted" else 990)
+
+
+def test_a_count_below_the_first_record_and_within_batches(
+    log_directories: kafkafs.LogDirectories, tables: dict[tuple[str, str], pa.Table]
+) -> None:
+    [_, view] = log_directories.views("shuffled")
+    offsets = tables["shuffled", "read_committed"].filter(pc.field("partition") == 1)["offset"]
+    for start, end in ((None, None), (7, 400), (45, 46), (300, None), (None, 29), (5000, None)):
+        expected = [
+            offset
+            for offset in offsets.to_pylist()
+            if (start is None or offset >= start) and (end is None or offset < end)
+        ]
+        counts = [each for each in view.record_counts(start, end) if isinstance(each, int)]
+        assert sum(counts) == len(expected)
+
+
+def test_times_select_ranges(log_directories: kafkafs.LogDirectories) -> None:
+    """Of partition 0: markers of the transactions in the other have the time of this test."""
+    dataset = TopicDataset(log_directories, "ascending")
+    in_first = pc.field("partition") == 0
+    since = pc.field("timestamp") >= pa.scalar(1000 * 500, _MILLISECONDS)
+    plan = dataset.plan(since & in_first)
+    [found] = plan.slices
+    assert found.start is not None
+    assert 450 < found.start <= 500
+    assert (plan.partitions, plan.selected) == (2, _RECORDS - found.start)
+    never = pc.field("timestamp") > pa.scalar(1000 * _RECORDS, _MILLISECONDS)
+    assert dataset.plan(never & in_first).selected == 0
+
+
+def test_a_damaged_batch_ends_a_scan(tmp_path: Path) -> None:
+    path = tmp_path / "data"
+    with kafkafs.open(path, writable=True) as writable:
+        writable.create_topic("t", 1)
+        for _ in range(3):
+            writable["t", 0].append([kafkafs.ProducerRecord(b"value")])
+    log = path / "t-0" / f"{0:020}.log"
+    damage(log, log.stat().st_size // 2 - 2, to=b"!")
+    with kafkafs.open(path) as reading:
+        dataset = TopicDataset(reading, "t")
+        with pytest.raises(CorruptError, match=r"\.log.*position"):
+            list(dataset.batches(["value"]))
+        damage(log, 16, to=b"\x09")  # the magic of the first batch: no header to count by
+        with pytest.raises(CorruptError, match=r"\.log.*position 0"):
+            list(TopicDataset(reading, "t").batches(["partition"]))
