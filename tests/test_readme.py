@@ -79,6 +79,10 @@ ANSWERS: dict[str, tuple[list[int], str]] = {
     "Everything on one page": ([0], r"No damage was found"),
     "What would retention delete": ([0], r"orders +0 +0 +149315 .* retention.ms\n"),
     "Copy a topic": ([0, 0, 1], r"orders/2: 6653 records, offsets 0 to 6652\ncluster id: "),
+    "Values in Avro, Protobuf or JSON Schema": (
+        [0, 0, 0],
+        r'"customer":"velvet",(.|\n)*Name: decoded, Length: 125(.|\n)*"maple",7\n"kelp",6\n',
+    ),
     "Export everything to Parquet": ([0], r"^$"),
     "The text of schemas": ([0], r'^\{"type":"record","name":"Shorts_hard",'),
     "Open in pandas, DuckDB, Polars": ([0, 0, 0], r"\[100 rows x 8 columns\](.|\n)*20000(.|\n)*"),
@@ -261,7 +265,7 @@ def test_the_dependencies_are_those_of_the_package() -> None:
     rows += re.findall(r"\. (`\S+`): ", section(README_TEXT, "Dependencies"))
     listed = {distribution(name) for row in rows for name in re.findall(r"`([\w-]+)`", row)}
     extras = project()["optional-dependencies"]
-    users = ("mount", "report", "restore", "spark", "sql")
+    users = ("mount", "polars", "report", "restore", "schemas", "spark", "sql")
     declared = project()["dependencies"] + [each for name in users for each in extras[name]]
     assert listed == {distribution(each) for each in declared}
 
