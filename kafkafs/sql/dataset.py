@@ -139,13 +139,13 @@ class TopicDataset(ds.Dataset):
 
     def ranges(self, filter: pc.Expression | None = None) -> list[TopicSlice]:
         """Returns the ranges that can have records selected by `filter`, adjacent ones joined."""
-        return _ranges(self._topic, self._log_directories.views(self._topic), filter)
+        return self._ranges(self._log_directories.views(self._topic), filter)
 
     def plan(self, filter: pc.Expression | None = None) -> ScanPlan:
         """Returns what a scan with `filter` would read now."""
         views = self._log_directories.views(self._topic)
         offsets = sum(view.end_offset - view.start_offset for view in views)
-        return ScanPlan(_ranges(self._topic, views, filter), len(views), offsets)
+        return ScanPlan(self._ranges(views, filter), len(views), offsets)
 
     def batches(
         self, columns: Sequence[str], filter: pc.Expression | None = None
@@ -183,6 +183,28 @@ class TopicDataset(ds.Dataset):
             self.batches(needed, filter), schema=schema, columns=names, filter=filter, **options
         )
 
+    def _ranges(self, views: Sequence[View], filter: pc.Expression | None) -> list[TopicSlice]:
+        if filter is None:
+            return [TopicSlice(view) for view in views]
+        guarantees = [_of_partition(self._topic, view.partition) for view in views]
+        found = [TopicSlice(views[at]) for at in self._selected(guarantees, filter)]
+        if not any(_mentions(filter, name) for name in _BOUNDED):
+            return found
+        of_time = _mentions(filter, "timestamp")
+        slices = [part for whole in found for part in _cut(whole.view)]
+        guarantees = [part.guarantee(of_time=of_time) for part in slices]
+        return _joined([slices[at] for at in self._selected(guarantees, filter)])
+
+    def _selected(self, guarantees: Sequence[pc.Expression], filter: pc.Expression) -> list[int]:
+        """Returns the numbers of the guarantees under which records can be selected."""
+        files = LocalFileSystem()
+        fragments = [
+            _FORMAT.make_fragment(f"/{number}", files, guarantee)
+            for number, guarantee in enumerate(guarantees)
+        ]
+        dataset = ds.FileSystemDataset(fragments, self._schema, _FORMAT, files)
+        return [int(fragment.path[1:]) for fragment in dataset.get_fragments(filter=filter)]
+
     def _records(self, unit: TopicSlice, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         schema = pa.schema([self._schema.field(name) for name in columns])
         parts = undamaged(unit.view.scan(unit.start, unit.end, self._isolation), None)
@@ -206,19 +228,6 @@ def _constant(topic: str, partition: int) -> pa.RecordBatch:
     number = pa.scalar(partition, RECORD_SCHEMA.field("partition").type)
     arrays = [pa.repeat(topic, _CONSTANT_ROWS), pa.repeat(number, _CONSTANT_ROWS)]
     return pa.RecordBatch.from_arrays(arrays, names=["topic", "partition"])
-
-
-def _ranges(topic: str, views: Sequence[View], filter: pc.Expression | None) -> list[TopicSlice]:
-    if filter is None:
-        return [TopicSlice(view) for view in views]
-    guarantees = [_of_partition(topic, view.partition) for view in views]
-    found = [TopicSlice(views[at]) for at in _selected(guarantees, filter)]
-    if not any(_mentions(filter, name) for name in _BOUNDED):
-        return found
-    of_time = _mentions(filter, "timestamp")
-    slices = [part for whole in found for part in _cut(whole.view)]
-    guarantees = [part.guarantee(of_time=of_time) for part in slices]
-    return _joined([slices[at] for at in _selected(guarantees, filter)])
 
 
 def _cut(view: View) -> Iterator[TopicSlice]:
@@ -247,17 +256,6 @@ def _readable_type(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_map(kind):
         return pa.map_(kind.key_type, _readable_type(kind.item_type))
     return pa.string() if pa.types.is_decimal256(kind) else kind
-
-
-def _selected(guarantees: Sequence[pc.Expression], filter: pc.Expression) -> list[int]:
-    """Returns the numbers of the guarantees under which records can be selected."""
-    files = LocalFileSystem()
-    fragments = [
-        _FORMAT.make_fragment(f"/{number}", files, guarantee)
-        for number, guarantee in enumerate(guarantees)
-    ]
-    dataset = ds.FileSystemDataset(fragments, RECORD_SCHEMA, _FORMAT, files)
-    return [int(fragment.path[1:]) for fragment in dataset.get_fragments(filter=filter)]
 
 
 def _joined(slices: Sequence[TopicSlice]) -> list[TopicSlice]:

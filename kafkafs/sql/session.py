@@ -20,6 +20,7 @@ from kafkafs.storage import (
     RECORD_SCHEMA,
     Engine,
     ProgressListener,
+    SchemaError,
     StorageError,
     did_you_mean,
     fresh,
@@ -48,6 +49,7 @@ _COMMENTS: Final = re.compile(r"\s+|--[^\n]*\n?|/\*.*?\*/", re.S)
 _RETURNING: Final = re.compile(r"\breturning\b", re.I)
 _EXPLAIN: Final = re.compile(r"explain\s+(\([^)]*\)\s*|analyze\s+)*", re.I)
 _UNKNOWN_TABLE: Final = re.compile(r"Table with name (.+?) does not exist!")
+_NO_DECODED: Final = re.compile(r'column "?decode')
 _EXCERPT: Final = re.compile(r"\n\s*\nLINE (\d+): (.*)\n( *)\^", re.S)
 # Words of SQL that are names of columns, too.
 _RESERVED: Final = re.compile(r"(?<![\"'\w])offset(?![\"'\w])", re.I)
@@ -202,7 +204,18 @@ class Session:
         what = " ".join(_EXCERPT.split(message)[0].split())
         if isinstance(error, duckdb.ParserException) and _RESERVED.search(text):
             place += '; offset is a word of SQL: the column is "offset", in double quotes'
+        if _NO_DECODED.search(message):
+            place += self._why_not_decoded()
         return QueryError(f"{what}{place}")
+
+    def _why_not_decoded(self) -> str:
+        """Returns why a topic that the statement names has no column `decoded`."""
+        for topic in sorted(self._registered):
+            try:
+                self._log_directories.scan(topic, columns=["offset"], decode=True).close()
+            except SchemaError as error:
+                return f"; {error}"
+        return ""
 
     def _with_place(self, error: Exception, text: str) -> str:
         """Returns the message of an error. DuckDB leaves out the position of what it cannot bind,

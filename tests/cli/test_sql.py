@@ -9,7 +9,8 @@ import stat
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pyarrow as pa
@@ -19,6 +20,7 @@ import pytest
 import kafkafs as api
 from kafkafs.cli import installation
 from kafkafs.cli.query.box import box
+from tests import answers
 from tests.cli.results import Kafkafs, Shell, rows_of, stderr_of, stdout_of
 from tests.cli.terminal import Terminal
 
@@ -46,6 +48,37 @@ def rows(log_dir: Path) -> pa.Table:
         columns = ["key", "value", "partition", "offset", "timestamp"]
         tables = [part.scan(columns=columns).read_all() for part in log_directories]
     return pa.concat_tables(tables).sort_by([(name, "ascending") for name in columns])
+
+
+def test_values_are_decoded_by_the_registry_or_a_file(
+    kafkafs: Kafkafs, corpus: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """Confluent's deserializers gave these answers."""
+    lines = (answers.directory("schemas43") / "decoded.jsonl").read_text().splitlines()
+    values = [each["value"] for each in map(json.loads, lines) if each["topic"] == "s-avro"]
+    expected = Counter(each["value"]["customer"] for each in values if each["kind"] == "avro")
+    query = (
+        'SELECT decoded.customer AS customer, count(*) AS count FROM "s-avro"'
+        " WHERE decoded IS NOT NULL AND decodeError IS NULL GROUP BY 1"
+    )
+    data = corpus("schemas43")
+    found = rows_of(kafkafs("sql", data, query, "--format", "jsonl"))
+    assert {row["customer"]: row["count"] for row in found} == expected
+
+    (tmp_path / "n.avsc").write_text('"int"')
+    with api.open(tmp_path / "data", writable=True) as log_directories:
+        log_directories.create_topic("plain", 1)
+        log_directories["plain", 0].append([api.ProducerRecord(each) for each in (b"\x54", b"")])
+    given = ("--schema", f"plain={tmp_path / 'n.avsc'}")
+    query = "SELECT decoded, decodeError IS NULL AS fits FROM plain ORDER BY 1"
+    found = rows_of(kafkafs("sql", *given, tmp_path / "data", query, "--format", "jsonl"))
+    assert found == [{"decoded": 42, "fits": True}, {"decoded": None, "fits": False}]
+    unknown = kafkafs("sql", data, 'SELECT decoded FROM "s-hard"')
+    assert unknown.exit_code == 1
+    assert "the schema of its values is unknown: there is no subject s-hard-value" in unknown.stderr
+    refused = kafkafs("sql", "--schema", f"plain={tmp_path}/no.avsc", tmp_path / "data", query)
+    assert refused.exit_code == 2
+    assert "no.avsc: no such file" in refused.stderr
 
 
 def test_csv_is_the_format_in_a_pipe(kafkafs: Kafkafs, log_dir: Path) -> None:

@@ -13,7 +13,7 @@ from kafkafs.sql.session import QueryError, Session
 from kafkafs.storage import PartitionFailed
 
 from ..support import failures
-from ..support.opening import open_engine
+from ..support.opening import check_schemas, open_engine
 from ..support.output import Output
 from ..support.words import Config
 from . import SINGLE
@@ -67,6 +67,7 @@ def opened(
         missing.append(row)
 
     with closing(open_engine(log_dirs, configs, at)) as engine:
+        check_schemas(engine)
         directories = LogDirectories(engine)
         with Session(directories, engine, isolation=isolation, files=files, on_failed=note) as it:
             yield it, missing

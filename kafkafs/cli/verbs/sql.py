@@ -24,6 +24,7 @@ from ..support.params import (
     as_of_option,
     log_dirs_argument,
     reading_options,
+    schema_option,
 )
 from ..support.verb import Verb
 from ..support.words import Config
@@ -83,6 +84,7 @@ from ..support.words import Config
     "--files", is_flag=True, help="Let statements read and write files, and load extensions."
 )
 @reading_options
+@schema_option
 @as_of_option
 def command(
     log_dirs: tuple[str, ...],
@@ -100,10 +102,12 @@ def command(
     and writes to a temporary directory what does not fit into memory.
 
     Each topic is a table with the columns key, value, topic, partition, "offset", timestamp,
-    timestampType and headers. The tables topics, partitions, segments, groups, schemas and
-    transactions describe LOG_DIRS; they are also in the schema kafkafs, as in kafkafs.topics, which
-    has them if topics have these names. Only the columns that a query names are decoded; a filter
-    on partition, offset or timestamp selects what is read, which EXPLAIN shows. Times are in UTC.
+    timestampType and headers, and decoded and decodeError if its values have a schema, in the topic
+    of a schema registry or by --schema. The tables topics, partitions, segments, groups, schemas
+    and transactions describe LOG_DIRS; they are also in the schema kafkafs, as in kafkafs.topics,
+    which has them if topics have these names. Only the columns that a query names are decoded; a
+    filter on partition, offset or timestamp selects what is read, which EXPLAIN shows. Times are in
+    UTC.
 
     Damaged records end a query with an error. Unless --files is given, statements can read no file
     and write none. Nothing in LOG_DIRS is changed. A broker may be running.
