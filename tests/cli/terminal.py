@@ -11,7 +11,7 @@ import signal
 import struct
 import termios
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Self
 
 from tests.waiting import PATIENCE_SECONDS
@@ -38,14 +38,22 @@ class Terminal:
     def wait_for(self, text: str, seconds: float = PATIENCE_SECONDS) -> str:
         """Waits until `text` appears in the new output; returns all output so far."""
         already = len(self.seen)
+        self._read_until(lambda: text in self.seen[already:], f"new {text!r}", seconds)
+        return self.seen
+
+    def wait_for_last(self, text: str, seconds: float = PATIENCE_SECONDS) -> None:
+        """Waits until the output ends with `text`, such as a prompt that may have come together
+        with the output before it."""
+        self._read_until(lambda: self.seen.rstrip().endswith(text), f"{text!r} at the end", seconds)
+
+    def _read_until(self, is_there: Callable[[], bool], what: str, seconds: float) -> None:
         deadline = time.monotonic() + seconds
         waiting = select.poll()  # select() is limited to descriptors below 1,024
         waiting.register(self._fd, select.POLLIN)
-        while text not in self.seen[already:]:
+        while not is_there():
             left = deadline - time.monotonic()
             if not waiting.poll(max(left, 0) * 1000) or not self._read():
-                raise AssertionError(f"{text!r} did not appear; new text: {self.seen[already:]!r}")
-        return self.seen
+                raise AssertionError(f"no {what}; the output: {self.seen!r}")
 
     def exit_code(self) -> int:
         """Reads to end of file, waits for the program, and returns its exit code."""

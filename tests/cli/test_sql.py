@@ -263,7 +263,7 @@ def test_the_shell(log_dir: Path, environment: Mapping[str, str], tmp_path: Path
         terminal.wait_for("the query was interrupted")
         terminal.type("SELECT 40 + 2;\r")
         terminal.wait_for(" 42 │")
-        terminal.wait_for("kafkafs>")
+        terminal.wait_for_last("kafkafs>")
         terminal.type("SELECT half")
         terminal.wait_for("SELECT half")
         terminal.type("\x03")
