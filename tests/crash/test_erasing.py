@@ -73,7 +73,7 @@ def test_a_power_cut_now_and_then(memory_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_power_cuts_at_many_moments(memory_path: Path) -> None:
-    outcomes = cut_at(memory_path, every=19)
+    outcomes = cut_at(memory_path, every=7)
     assert outcomes[True] > 30
     assert outcomes[False] > 3
 
@@ -126,5 +126,5 @@ def test_calls_that_fail_now_and_then(memory_path: Path, number: int) -> None:
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO], ids=errno.errorcode.get)
 def test_many_calls_failing_one_at_a_time(memory_path: Path, number: int) -> None:
-    outcomes = erase_failing(memory_path, number, every=29)
+    outcomes = erase_failing(memory_path, number, every=11)
     assert outcomes["refused"] + outcomes["offline"] > 3

@@ -94,7 +94,7 @@ def test_power_cuts(memory_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_power_cuts_at_many_moments(memory_path: Path) -> None:
-    found = each_cut(memory_path / "root", 127, go_on)
+    found = each_cut(memory_path / "root", 73, go_on)
     assert set(map(frozenset, found)) == set(map(frozenset, map(range, range(WRITES + 1))))
 
 
@@ -154,13 +154,13 @@ def test_a_broker_comes_first(memory_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_a_broker_comes_first_at_many_moments(memory_path: Path) -> None:
-    assert any(each_cut(memory_path / "root", 83, as_a_stranger))
+    assert any(each_cut(memory_path / "root", 37, as_a_stranger))
 
 
 @pytest.mark.parametrize(
     ("number", "large"), [(errno.EIO, ALL), (errno.ENOSPC, NONE), (errno.ENOSPC, JOINED)]
 )
-@pytest.mark.parametrize("every", [pytest.param(17, marks=pytest.mark.slow), 61])
+@pytest.mark.parametrize("every", [pytest.param(9, marks=pytest.mark.slow), 37])
 def test_each_call_that_changes_something_fails_once(
     memory_path: Path, number: int, large: int | None, every: int
 ) -> None:

@@ -272,6 +272,6 @@ def test_calls_that_fail_now_and_then(memory_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_many_calls_fail_once(memory_path: Path) -> None:
-    refused, offline = check_failing(memory_path, every=23)
+    refused, offline = check_failing(memory_path, every=11)
     assert refused > 3
     assert offline > 3
