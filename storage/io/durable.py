@@ -20,10 +20,10 @@ import errno
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import NamedTuple, cast
 
-from ..errors import CorruptError, LogDirError, SegmentGone
+from ..errors import CorruptError, LogDirError, SegmentGone, StorageError
 from .disk import DirFd, OpenFile, located
 
 Buffer = bytes | bytearray | memoryview
@@ -202,9 +202,20 @@ class WritableDirFd(DirFd):
         """Replaces the content of `name` by `data`, durably: at every moment, including a power
         failure, the file is the old or the new one. Uses `NAME.tmp`, which remains if the call
         fails. With `concurrently`, several calls may do so at the same time: each uses a temporary
-        file of its own, whose name begins with a dot."""
+        file of its own, whose name begins with a dot, and removes it if it fails, since no later
+        call would replace it."""
+        if not concurrently:
+            self._write_and_rename(name + TEMPORARY_SUFFIX, name, data)
+            return
         own = f".{name}.{os.getpid()}.{os.urandom(4).hex()}{TEMPORARY_SUFFIX}"
-        temporary = own if concurrently else name + TEMPORARY_SUFFIX
+        try:
+            self._write_and_rename(own, name, data)
+        except BaseException:
+            with suppress(OSError, StorageError):
+                self.remove(own, missing_ok=True)
+            raise
+
+    def _write_and_rename(self, temporary: str, name: str, data: bytes) -> None:
         file = self.create(temporary)
         file.write(0, data)
         file.sync()

@@ -6,13 +6,14 @@ import errno
 import gc
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from kafkafs.storage.errors import CorruptError, LogDirError
 from kafkafs.storage.io.durable import Buffer, Calls, SyncFailed, WritableDirFd, replaced
-from tests.faults import RecordingCalls, crash_states
+from tests.faults import FailingCalls, RecordingCalls, crash_states
 
 
 @pytest.fixture
@@ -117,6 +118,25 @@ def test_the_order_of_an_atomic_write(partition: WritableDirFd) -> None:
         "rename c d",
         "fsync t-0",
     ]
+
+
+def test_one_of_several_atomic_writes_that_fails_leaves_no_file_behind(
+    root: Path, partition: WritableDirFd
+) -> None:
+    """Its name is random, so no later write would take its place: on a full disk, more and more
+    would lie there."""
+    at = 0
+    while True:
+        partition.write_atomically("c", b"old")
+        calls = FailingCalls(at, errno.ENOSPC)
+        with replaced(calls), suppress(OSError):
+            partition.write_atomically("c", b"new", concurrently=True)
+        assert os.listdir(root / "t-0") == ["c"]
+        if not calls.failed:
+            break
+        at += 1
+    assert (root / "t-0" / "c").read_bytes() == b"new"
+    assert at >= 4  # open, write, fsync, rename
 
 
 def test_names_change_and_go(root: Path, partition: WritableDirFd) -> None:
