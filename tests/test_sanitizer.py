@@ -15,7 +15,18 @@ from tests.unchanged import ROOT, Proof
 KERNELS = "storage/format/kernels"
 #: Tests that pass bytes and tables of every kind to the kernels.
 CHOSEN = (
-    *("arrow", "batch", "builder", "codecs", "columns", "control", "decoder", "dumps", "encoder"),
+    *(
+        "arrow",
+        "avro",
+        "batch",
+        "builder",
+        "codecs",
+        "columns",
+        "control",
+        "decoder",
+        "dumps",
+        "encoder",
+    ),
     *("index_builder", "index_file", "json_input", "kernels", "key_entries", "lines", "lookup"),
     *("offset_index", "offset_map", "offset_table", "point_lookup", "record_filter", "rewrite"),
     *("salvage", "text_input", "time_index", "validate", "walk"),

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..format.records.columns import KEY_SIZE, VALUE_SIZE, Columns
 from ..schemas.decoding import RAW, DecodedRows, NamedSchema, TopicDecoder
@@ -20,7 +21,8 @@ from .json_output import json_lines
 _ENCODE: Final = json.JSONEncoder(
     ensure_ascii=False, check_circular=False, allow_nan=False, separators=(",", ":")
 ).encode
-_NOT_JSON: Final = "it has a value that JSON does not have, or values nested too deeply"
+#: What is wrong with a value that has no JSON text.
+NOT_JSON: Final = "it has a value that JSON does not have, or values nested too deeply"
 _NULL_KEY: Final = b'{"key":null'
 # What follows a null value. In a key's text quotes are escaped, so it is found only after that.
 _NULL_VALUE: Final = b',"value":null,"topic":'
@@ -34,7 +36,8 @@ def decoded_lines(
     values = _Texts(decoder, columns, is_key=False)
     if keys.is_raw and values.is_raw:
         return json_lines(columns, topic, partition)
-    lines = bytes(json_lines(_without(columns, keys, values), topic, partition)).split(b"\n")
+    others = columns.with_nulls({KEY_SIZE: keys.are_texts(), VALUE_SIZE: values.are_texts()})
+    lines = bytes(json_lines(others, topic, partition)).split(b"\n")
     for row, (key, value) in enumerate(zip(keys.texts, values.texts, strict=True)):
         line = lines[row]
         if value is not None:
@@ -79,6 +82,10 @@ class _Texts:
         has_none = self.has_no_ids and not self.errors
         return has_none and all(text is None for text in self.texts)
 
+    def are_texts(self) -> NDArray[np.bool_]:
+        """Returns for each row whether it has a text."""
+        return np.array([text is not None for text in self.texts], dtype=np.bool_)
+
     def _add(self, group: DecodedRows) -> None:
         named = self._named(group.named)
         rows = group.rows.tolist()
@@ -88,8 +95,8 @@ class _Texts:
                 self.ids[row] = named
         for row, (value, error) in zip(rows, group.outcomes, strict=True):
             if value is not RAW:
-                self.texts[row] = text = _encoded(value)
-                error = error if text is not None else _NOT_JSON
+                self.texts[row] = text = json_text(value)
+                error = error if text is not None else NOT_JSON
             if error is not None:
                 self.errors[row] = error
 
@@ -100,8 +107,8 @@ class _Texts:
         return b"" if shown is None else b',"%bSchemaId":%b' % (self._label, text)
 
 
-def _encoded(value: Any) -> bytes | None:
-    """Returns a value as JSON; None if it is no JSON value."""
+def json_text(value: Any) -> bytes | None:
+    """Returns a value as JSON in UTF-8; None if it is no JSON value."""
     try:
         text = _ENCODE(value)
     except (ValueError, RecursionError):
@@ -115,22 +122,6 @@ def _encoded(value: Any) -> bytes | None:
 def _error(value: str | None, key: str | None) -> bytes:
     named = (("value", value), ("key", key))
     parts = "; ".join(f"{name}: {why}" for name, why in named if why is not None)
-    text = _encoded(parts)
+    text = json_text(parts)
     assert text is not None
     return b',"error":%b' % text if parts else b""
-
-
-def _without(columns: Columns, keys: _Texts, values: _Texts) -> Columns:
-    """Returns the columns with nulls in place of what is decoded."""
-    spans = columns.spans.copy()
-    for size, found in ((KEY_SIZE, keys), (VALUE_SIZE, values)):
-        spans[np.array([text is not None for text in found.texts], dtype=np.bool_), size] = -1
-    return Columns(
-        columns.data,
-        columns.offsets,
-        columns.timestamps,
-        spans,
-        columns.batches,
-        columns.first_row,
-        columns.file,
-    )

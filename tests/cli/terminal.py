@@ -12,10 +12,12 @@ import struct
 import termios
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Self
 
 from tests.waiting import PATIENCE_SECONDS
 
+_AGAIN_SECONDS = 0.5
 _CONTROL = re.compile(rb"\x1b\[[0-9;?>=]*[a-zA-Z]|\x1b[()=>][0-9AB]?|\x1b\][^\x07]*\x07|\x07")
 
 
@@ -40,6 +42,16 @@ class Terminal:
         already = len(self.seen)
         self._read_until(lambda: text in self.seen[already:], f"new {text!r}", seconds)
         return self.seen
+
+    def type_until(self, text: str, answer: str) -> None:
+        """Types `text` again and again until `answer` appears in the new output."""
+        already = len(self.seen)
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while answer not in self.seen[already:]:
+            assert time.monotonic() < deadline, f"no {answer!r}; the output: {self.seen!r}"
+            self.type(text)
+            with suppress(AssertionError):
+                self._read_until(lambda: answer in self.seen[already:], answer, _AGAIN_SECONDS)
 
     def wait_for_last(self, text: str, seconds: float = PATIENCE_SECONDS) -> None:
         """Waits until the output ends with `text`, such as a prompt that may have come together

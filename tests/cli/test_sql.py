@@ -8,7 +8,6 @@ import signal
 import stat
 import subprocess
 import sys
-import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -23,6 +22,7 @@ from kafkafs.cli.query.box import box
 from tests import answers
 from tests.cli.results import Kafkafs, Shell, rows_of, stderr_of, stdout_of
 from tests.cli.terminal import Terminal
+from tests.waiting import PATIENCE_SECONDS
 
 _ALL = 'SELECT key, value, partition, "offset", timestamp FROM orders ORDER BY ALL'
 
@@ -201,6 +201,7 @@ def test_statements_from_a_file_and_from_stdin(shell: Shell, log_dir: Path, tmp_
 def test_a_query_is_ended_by_a_signal(
     log_dir: Path, environment: Mapping[str, str], tmp_path: Path, number: int, code: int
 ) -> None:
+    # Alone, the second would take longer than the patience.
     query = "SELECT 1; SELECT count(*) FROM range(100_000_000_000) t(a), orders"
     command = [sys.executable, "-m", "kafkafs", "sql", str(log_dir), query]
     spilling = {**environment, "TMPDIR": str(tmp_path)}
@@ -208,9 +209,7 @@ def test_a_query_is_ended_by_a_signal(
         assert process.stdout is not None
         assert process.stdout.readline() == b'"1"\n'
         process.send_signal(number)
-        began = time.monotonic()
-        assert process.wait(30) == code
-        assert time.monotonic() - began < 10
+        assert process.wait(PATIENCE_SECONDS) == code
     assert list(tmp_path.iterdir()) == []
 
 
@@ -258,9 +257,8 @@ def test_the_shell(log_dir: Path, environment: Mapping[str, str], tmp_path: Path
         terminal.type(") + 41 FROM orders;\r")
         terminal.wait_for(" 41 │")
         terminal.type("SELECT count(*) FROM range(100_000_000_000) t(a), orders;\r")
-        time.sleep(0.5)
-        terminal.type("\x03")
-        terminal.wait_for("the query was interrupted")
+        # At the prompt it has no effect but a new prompt: the query may not have begun.
+        terminal.type_until("\x03", "the query was interrupted")
         terminal.type("SELECT 40 + 2;\r")
         terminal.wait_for(" 42 │")
         terminal.wait_for_last("kafkafs>")

@@ -14,6 +14,7 @@ import kafkafs
 from kafkafs.sql.dataset import TopicDataset
 from kafkafs.storage import CorruptError
 from tests.cli.test_dump import damage
+from tests.sql.filters import combined
 
 _RECORDS = 600
 _MILLISECONDS = pa.timestamp("ms", "UTC")
@@ -85,15 +86,7 @@ _comparisons = st.one_of(
     st.builds(lambda some: pc.field("timestamp").isin(some), st.lists(_time_bounds, max_size=3)),
     st.just(pc.field("timestamp").is_null()),
 )
-_filters = st.recursive(
-    _comparisons,
-    lambda inner: st.one_of(
-        st.builds(lambda a, b: a & b, inner, inner),
-        st.builds(lambda a, b: a | b, inner, inner),
-        st.builds(lambda a: ~a, inner),
-    ),
-    max_leaves=5,
-)
+_filters = combined(_comparisons)
 
 
 @given(topic=st.sampled_from(_TOPICS), level=st.sampled_from(_ISOLATIONS), filter=_filters)
@@ -154,18 +147,11 @@ def test_times_select_ranges(log_directories: kafkafs.LogDirectories) -> None:
     assert dataset.plan(never & in_first).selected == 0
 
 
-def test_a_damaged_batch_ends_a_scan(tmp_path: Path) -> None:
-    path = tmp_path / "data"
-    with kafkafs.open(path, writable=True) as writable:
-        writable.create_topic("t", 1)
-        for _ in range(3):
-            writable["t", 0].append([kafkafs.ProducerRecord(b"value")])
-    log = path / "t-0" / f"{0:020}.log"
-    damage(log, log.stat().st_size // 2 - 2, to=b"!")
-    with kafkafs.open(path) as reading:
+def test_a_damaged_batch_ends_a_scan(damaged_log: Path) -> None:
+    with kafkafs.open(damaged_log.parents[1]) as reading:
         dataset = TopicDataset(reading, "t")
         with pytest.raises(CorruptError, match=r"\.log.*position"):
             list(dataset.batches(["value"]))
-        damage(log, 16, to=b"\x09")  # the magic of the first batch: no header to count by
+        damage(damaged_log, 16, to=b"\x09")  # the magic of the first batch: no header to count by
         with pytest.raises(CorruptError, match=r"\.log.*position 0"):
             list(TopicDataset(reading, "t").batches(["partition"]))

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 import kafkafs
 import kafkafs.polars
 from kafkafs.storage import UnknownTopic
+from tests.sql.filters import combined
 
 _RECORDS = 200
 _START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -69,15 +70,7 @@ _comparisons = st.one_of(
     st.builds(lambda at: pl.col("timestamp") > at, _times),
     st.builds(lambda at: pl.col("timestamp") <= at, _times),
 )
-_predicates = st.recursive(
-    _comparisons,
-    lambda inner: st.one_of(
-        st.builds(lambda a, b: a & b, inner, inner),
-        st.builds(lambda a, b: a | b, inner, inner),
-        st.builds(lambda a: ~a, inner),
-    ),
-    max_leaves=5,
-)
+_predicates = combined(_comparisons)
 
 
 @given(predicate=_predicates)

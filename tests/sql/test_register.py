@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import kafkafs
 import kafkafs.duckdb
 from kafkafs.sql.dataset import TopicDataset
+from tests.sql.filters import combined
 
 _RECORDS = 300
 _MILLISECONDS = pa.timestamp("ms", "UTC")
@@ -94,15 +95,7 @@ _comparisons = st.one_of(
     st.builds(lambda n: pc.field("key") == f"k{n}".encode(), st.integers(0, 8)),
     st.builds(lambda n: pc.field("timestamp") > pa.scalar(1000 * n, _MILLISECONDS), _integers),
 )
-_filters = st.recursive(
-    _comparisons,
-    lambda inner: st.one_of(
-        st.builds(lambda a, b: a & b, inner, inner),
-        st.builds(lambda a, b: a | b, inner, inner),
-        st.builds(lambda a: ~a, inner),
-    ),
-    max_leaves=6,
-)
+_filters = combined(_comparisons, max_leaves=6)
 
 
 @given(filter=_filters)

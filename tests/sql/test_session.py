@@ -13,7 +13,6 @@ from kafkafs.api import LogDirectories
 from kafkafs.sql.session import QueryError, Session
 from kafkafs.storage import Engine
 from kafkafs.storage.errors import CorruptError
-from tests.cli.test_dump import damage
 
 
 @pytest.fixture(scope="module")
@@ -177,15 +176,8 @@ def test_files_can_be_allowed(log_dir: Path, tmp_path: Path) -> None:
     engine.close()
 
 
-def test_damage_is_an_error(log_dir: Path, tmp_path: Path) -> None:
-    path = tmp_path / "data"
-    with kafkafs.open(path, writable=True) as writable:
-        writable.create_topic("t", 1)
-        for _ in range(3):
-            writable["t", 0].append([kafkafs.ProducerRecord(b"value")])
-    log = path / "t-0" / f"{0:020}.log"
-    damage(log, log.stat().st_size // 2 - 2, to=b"!")
-    engine = Engine(str(path))
+def test_damage_is_an_error(damaged_log: Path) -> None:
+    engine = Engine(str(damaged_log.parents[1]))
     with Session(LogDirectories(engine), engine) as session:
         for query in ("SELECT count(DISTINCT value) FROM t", "SELECT count(*) FROM t"):
             with pytest.raises(CorruptError, match=r"t-0/0+\.log.*position"):

@@ -325,6 +325,49 @@ def _check_tables(
         raise ValueError("a row of the tables leads outside them")
 
 
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def _walk_each(
+    data: cython.const[cython.uchar][::1],
+    spans: cython.const[cython.longlong][:, ::1],
+    nodes: cython.const[cython.longlong][:, ::1],
+    links: cython.const[cython.longlong][::1],
+    root: cython.Py_ssize_t,
+    most_empty: cython.longlong,
+    cursors: cython.longlong[::1],
+    slots: cython.longlong[::1],
+    mode: cython.int,
+    saved: cython.longlong[::1],
+    empty: cython.longlong[::1],
+    status: cython.longlong[::1],
+) -> cython.Py_ssize_t:
+    """Walks the datum between the start and end in each row of ``spans``, and writes 0 or why it
+    does not fit into ``status``; what it adds to ``cursors`` is taken back then. Returns how many
+    fit."""
+    row: cython.Py_ssize_t
+    i: cython.Py_ssize_t
+    at: cython.Py_ssize_t
+    fitting: cython.Py_ssize_t = 0
+    for row in range(spans.shape[0]):
+        if not (0 <= spans[row, 0] <= spans[row, 1] <= data.shape[0]):
+            status[row] = TRUNCATED
+            continue
+        for i in range(nodes.shape[0]):
+            saved[i] = cursors[i]
+        empty[0] = most_empty
+        at = _walk(
+            data, spans[row, 0], spans[row, 1], nodes, links, root, 0, cursors, slots, mode, empty
+        )
+        status[row] = 0 if at == spans[row, 1] else BYTES_LEFT if at >= 0 else at
+        if at >= 0:
+            fitting += 1
+        else:
+            for i in range(nodes.shape[0]):
+                cursors[i] = saved[i]
+    return fitting
+
+
 def check(
     data: cython.const[cython.uchar][::1],
     spans: cython.const[cython.longlong][:, ::1],
@@ -341,10 +384,7 @@ def check(
     not fit into ``status``, and into ``counts`` the number of slots of each node in those that fit,
     also with bytes left over. Returns how many fit. ``saved`` (as long as ``counts``) and ``empty``
     (one element) are room to work in."""
-    row: cython.Py_ssize_t
-    i: cython.Py_ssize_t
-    at: cython.Py_ssize_t
-    fitting: cython.Py_ssize_t = 0
+    fitting: cython.Py_ssize_t
     size: cython.Py_ssize_t = nodes.shape[0]
     _check_tables(nodes, links, root)
     if (
@@ -356,22 +396,10 @@ def check(
     ):
         raise ValueError("the tables for the results have other sizes than the arguments")
     with cython.nogil:
-        for row in range(spans.shape[0]):
-            if not (0 <= spans[row, 0] <= spans[row, 1] <= data.shape[0]):
-                status[row] = TRUNCATED
-                continue
-            empty[0] = most_empty
-            at = _walk(
-                data, spans[row, 0], spans[row, 1], nodes, links, root, 0, counts, counts, 1, empty
-            )
-            status[row] = 0 if at == spans[row, 1] else BYTES_LEFT if at >= 0 else at
-            if at >= 0:
-                fitting += 1
-                for i in range(size):
-                    saved[i] = counts[i]
-            else:
-                for i in range(size):
-                    counts[i] = saved[i]
+        fitting = _walk_each(
+            data, spans, nodes, links, root, most_empty, counts, counts, 1, saved, empty,
+            status,
+        )  # fmt: skip
     return fitting
 
 
@@ -433,10 +461,7 @@ def check_and_shred(
     """Does in one walk what ``check`` and ``shred`` do, where room for the slots of each node is
     known before: from its position in ``cursors`` on, which moves to their end. Returns how many
     datums fit. ``saved`` and ``empty`` are room to work in."""
-    row: cython.Py_ssize_t
-    i: cython.Py_ssize_t
-    at: cython.Py_ssize_t
-    fitting: cython.Py_ssize_t = 0
+    fitting: cython.Py_ssize_t
     size: cython.Py_ssize_t = nodes.shape[0]
     _check_tables(nodes, links, root)
     if (
@@ -448,22 +473,10 @@ def check_and_shred(
     ):
         raise ValueError("the tables for the results have other sizes than the arguments")
     with cython.nogil:
-        for row in range(spans.shape[0]):
-            if not (0 <= spans[row, 0] <= spans[row, 1] <= data.shape[0]):
-                status[row] = TRUNCATED
-                continue
-            for i in range(size):
-                saved[i] = cursors[i]
-            empty[0] = most_empty
-            at = _walk(
-                data, spans[row, 0], spans[row, 1], nodes, links, root, 0, cursors, slots, 3, empty
-            )
-            status[row] = 0 if at == spans[row, 1] else BYTES_LEFT if at >= 0 else at
-            if at >= 0:
-                fitting += 1
-            else:
-                for i in range(size):
-                    cursors[i] = saved[i]
+        fitting = _walk_each(
+            data, spans, nodes, links, root, most_empty, cursors, slots, 3, saved, empty,
+            status,
+        )  # fmt: skip
     return fitting
 
 

@@ -6,6 +6,7 @@ their buffer; a record is a row of positions in it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -178,6 +179,22 @@ class Columns:
             self.spans[low:high],
             self.batches.select(slice(first, last)),
             np.clip(self.first_row[first : last + 1], low, high) - low,
+            self.file,
+        )
+
+    def with_nulls(self, nulls: Mapping[int, NDArray[np.bool_]]) -> Columns:
+        """Returns the rows with a null key or value wherever ``nulls`` says so: for KEY_SIZE or
+        VALUE_SIZE, whether that of each row is left out. All but the spans is shared."""
+        spans = self.spans.copy()
+        for size, chosen in nulls.items():
+            spans[chosen, size] = -1
+        return Columns(
+            self.data,
+            self.offsets,
+            self.timestamps,
+            spans,
+            self.batches,
+            self.first_row,
             self.file,
         )
 

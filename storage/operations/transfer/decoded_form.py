@@ -10,7 +10,6 @@ with the values as JSON text. In both, a value is that of the schema that it was
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -22,7 +21,7 @@ from numpy.typing import NDArray
 from ...errors import SchemaError
 from ...format.records.columns import KEY_SIZE, VALUE_SIZE, Columns
 from ...io.durable import Buffer
-from ...lines.decoded_lines import decoded_lines
+from ...lines.decoded_lines import NOT_JSON, decoded_lines, json_text
 from ...schemas.decoding import Decoded, TopicDecoder, ValueKind
 from ...schemas.typed.decoder import DECODED, DECODED_KEY, DECODED_NAMES, DecodedColumns
 from ...schemas.typed.reader_schema import TopicReaders
@@ -31,7 +30,6 @@ from .csv_files import CSV_SCHEMA
 from .record_files import SCHEMA, RawForm, RecordForm
 from .request import Format
 
-_NOT_JSON: Final = "it has a value that JSON does not have, or values nested too deeply"
 # Where the size of what is decoded lies in the spans of records.
 _SIZES: Final = ((DECODED, VALUE_SIZE), (DECODED_KEY, KEY_SIZE))
 #: The formats whose files have typed columns.
@@ -85,7 +83,7 @@ class TypedForm(RawForm):
             for (value, reason), size in _SIZES
             if value in found
         }
-        raw = super().batch(_without(columns, is_whole))
+        raw = super().batch(columns.with_nulls(is_whole))
         return pa.RecordBatch.from_arrays(
             [*raw.columns, *(found[name] for name in names)], schema=self.schema
         )
@@ -112,7 +110,7 @@ class JsonForm(RawForm):
             texts, reasons = (pa.array(each, pa.string()) for each in zip(*pairs, strict=True))
             is_whole[size] = _flags(texts.is_valid()) & _flags(reasons.is_null())
             added += [texts, reasons]
-        raw = super().csv_batch(_without(columns, is_whole))
+        raw = super().csv_batch(columns.with_nulls(is_whole))
         return pa.RecordBatch.from_arrays([*raw.columns, *added], schema=self.csv_schema)
 
 
@@ -121,32 +119,9 @@ def _flags(array: pa.Array) -> NDArray[np.bool_]:
     return found
 
 
-def _without(columns: Columns, is_whole: Mapping[int, NDArray[np.bool_]]) -> Columns:
-    """Returns the columns with nulls in place of keys and values that are wholly decoded: by the
-    column of their sizes, for each row."""
-    spans = columns.spans.copy()
-    for size, chosen in is_whole.items():
-        spans[chosen, size] = -1
-    return Columns(
-        columns.data,
-        columns.offsets,
-        columns.timestamps,
-        spans,
-        columns.batches,
-        columns.first_row,
-        columns.file,
-    )
-
-
 def _json_text(found: Decoded) -> tuple[str | None, str | None]:
     """Returns the text of what is decoded, None of what is not, and what is wrong."""
     if found.kind in (ValueKind.TEXT, ValueKind.BINARY, ValueKind.NULL):
         return None, found.error
-    try:
-        text = json.dumps(found.value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-        text.encode()
-    except UnicodeEncodeError:  # half of a surrogate pair, which only an escape can show
-        text = json.dumps(found.value, separators=(",", ":"))
-    except (ValueError, RecursionError):
-        return None, _NOT_JSON
-    return text, found.error
+    text = json_text(found.value)
+    return (None, NOT_JSON) if text is None else (text.decode(), found.error)

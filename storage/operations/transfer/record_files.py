@@ -10,6 +10,7 @@ or those of `decoded_form`. The description of an export with decoded records sa
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, Final, Protocol
 
@@ -157,7 +158,7 @@ class FileSink:
         self._pieces.clear()
 
 
-class _Grouped:
+class _Grouped(ABC):
     """A file that is written in groups of rows of about the same size."""
 
     def __init__(self, sink: FileSink, form: RecordForm) -> None:
@@ -168,11 +169,13 @@ class _Grouped:
         self._count = 0  # rows in the group
         self._writer = self._begin()
 
+    @abstractmethod
     def _begin(self) -> Any:
-        raise NotImplementedError
+        """Returns a new writer of the format."""
 
+    @abstractmethod
     def _put(self, table: pa.Table) -> None:
-        raise NotImplementedError
+        """Writes a group of rows."""
 
     def _batch(self, columns: Columns) -> pa.RecordBatch:
         return self._form.batch(columns)
