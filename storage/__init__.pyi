@@ -43,7 +43,6 @@ from .concurrency.interruption import delivering as delivering
 from .concurrency.interruption import interrupt as interrupt
 from .concurrency.read_ahead import parallel_map as parallel_map
 from .concurrency.read_ahead import processors as processors
-from .concurrency.read_ahead import read_ahead as read_ahead
 from .config.kafka import CONFIG_NAMES as CONFIG_NAMES
 from .config.kafka import TOPIC_CONFIG_NAMES as TOPIC_CONFIG_NAMES
 from .config.kafka import Configs as Configs

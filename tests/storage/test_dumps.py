@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from unittest import mock
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -26,13 +27,15 @@ from kafkafs.storage.format.records.decoder import Decoder
 from kafkafs.storage.format.records.record_columns import SimpleRecord
 from kafkafs.storage.io.disk import DirFd
 from kafkafs.storage.segment.dump import dump_lines
-from kafkafs.storage.segment.dump.dump import Dump, DumpOptions
+from kafkafs.storage.segment.dump.dump import Dump, DumpOptions, RunPrinter, RunText
 from kafkafs.storage.segment.dump.dump_lines import _legacy_checksums, batch_text, record_text
+from kafkafs.storage.segment.extent import Extent
 from kafkafs.storage.segment.offset_index import OffsetIndex
 from kafkafs.storage.segment.time_index import TimeIndex
+from kafkafs.storage.segment.walk import read_runs
 from tests import answers
 from tests.batches import any_batches
-from tests.building import build_batch
+from tests.building import BatchFields, build_batch
 
 #: What Java decodes to U+FFFD in one way or another.
 NOT_UTF8 = [
@@ -66,6 +69,30 @@ def test_every_entry_is_found_by_looking_it_up(name: str, corpus: Callable[[str]
             for slot, time in enumerate(times.entries()):
                 assert times.lookup(time.timestamp) == times.entry(slot) == time
                 assert times.floor_slot(time.timestamp) == slot
+
+
+def test_the_text_of_a_run_survives_the_next_run(tmp_path: Path) -> None:
+    """A thread decodes each run into the memory of the one before, whose text may not be printed
+    yet."""
+    path = tmp_path / f"{0:020}.log"
+    path.write_bytes(
+        b"".join(
+            build_batch([SimpleRecord(value=b"%d" % n)] * 10, BatchFields(base_offset=10 * n))
+            for n in range(2_000)
+        )
+    )
+    extent = Extent(DirFd(str(tmp_path)).open(path.name), 0, 0, path.stat().st_size, 1 << 20)
+    printer = RunPrinter(DumpOptions(deep=True, contents=True), extent)
+    runs = list(read_runs(extent, 4096, stay_valid=True))
+    texts = [text for text in map(printer.text_of, runs) if isinstance(text, RunText)]
+    assert len(texts) == len(runs) > 10
+    assert np.concatenate([part for text in texts for part in text.offsets]).tolist() == [
+        *range(20_000)
+    ]
+    lines = b"".join(piece for text in texts for piece in text.pieces).decode().splitlines()
+    records = [line.split(" ") for line in lines if line.startswith("| ")]
+    assert [int(words[2]) for words in records] == list(range(20_000))
+    assert [int(words[-1]) for words in records] == [n // 10 for n in range(20_000)]
 
 
 def lines_of(dump: Dump, directory: Path, name: str) -> list[str]:

@@ -167,7 +167,7 @@ def command(
 
 
 def _print(dump: Dump, path: str) -> None:
-    from kafkafs.storage import DirFd, is_known, read_ahead
+    from kafkafs.storage import DirFd, is_known
 
     folder, name = os.path.split(os.path.abspath(path))
     if os.path.isdir(path):
@@ -179,5 +179,5 @@ def _print(dump: Dump, path: str) -> None:
         raise failures.Failure(f"{path}: unknown file, not a {kinds} of a log directory")
     with output.of_records() as out:
         out.write(output.line(f"Dumping {path}"))
-        for piece in read_ahead(dump.text(DirFd(folder), name, path)):
+        for piece in dump.text(DirFd(folder), name, path):
             out.write(piece)

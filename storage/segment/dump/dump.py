@@ -7,13 +7,14 @@ the end is in `complaints` here.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from struct import Struct
 from typing import Final
 
 import numpy as np
 
+from ...concurrency.read_ahead import parallel_map, processors
 from ...errors import CorruptError, SegmentGone
 from ...format.files.names import (
     BOOTSTRAP_FILE,
@@ -40,6 +41,8 @@ from ..walk import BatchRun, read_runs
 from .dump_lines import batch_text, line_text, producer_line, record_text, txn_line
 
 _NO_TIMESTAMP: Final = -1
+# Bytes per run: its text, about twice as large, stays in a CPU cache until it is written.
+_RUN_BYTES: Final = 1 << 20
 # Findings of one kind listed per file: a compacted log may have millions of gaps.
 _MOST_FINDINGS: Final = 10_000
 
@@ -123,22 +126,22 @@ class Dump:
     ) -> Iterator[memoryview | bytes]:
         yield from line_text([begin])
         extent = Extent(file, base, 0, file.size(), self.options.max_batch_bytes)
-        decoder, last = Decoder(extent.max_batch_bytes), _Last()
-        reached, most = 0, extent.end if self.options.max_bytes is None else self.options.max_bytes
-        for run in read_runs(extent):
-            if isinstance(run, Fault):
-                if run.error.position < most:
-                    yield from self._fault(extent, name, run)
-                reached = run.resume
-            else:
-                ends = run.table.column(b.POSITION) + run.table.column(b.SIZE)
-                table = run.table.select(ends <= most)
-                yield from self._run(replace(run, table=table), file.path, decoder, last)
-                reached = int(ends[-1])
-            if reached > most:
-                break
-        if reached < min(extent.end, most):
-            self._complain(str(extent.error("the file was truncated while it was read", reached)))
+        most = extent.end if self.options.max_bytes is None else self.options.max_bytes
+        walk, last = _Walk(extent, most), _Last()
+        printers = [RunPrinter(self.options, extent) for _ in range(processors())]
+        for found in parallel_map(walk.runs(), [each.text_of for each in printers]):
+            if isinstance(found, Fault):
+                yield from self._fault(extent, name, found)
+                continue
+            yield from found.pieces
+            for damage in found.damage:
+                self._complain(damage)
+            for offsets in found.offsets:
+                last.note(offsets)
+        if walk.reached < min(extent.end, most):
+            self._complain(
+                str(extent.error("the file was truncated while it was read", walk.reached))
+            )
         if last.gaps:
             self.gaps[f"Non-consecutive offsets in {file.path}"] = last.gaps.report()
 
@@ -155,24 +158,6 @@ class Dump:
                 [f"Found {extent.end - position} invalid bytes at the end of {name}"]
             )
         self._complain(str(fault.error.at(extent.file.path)))
-
-    def _run(
-        self, run: BatchRun, path: str, decoder: Decoder, last: _Last
-    ) -> Iterator[memoryview | bytes]:
-        options, printed = self.options, 0
-        positions = run.table.column(b.POSITION)
-        for part in decoder.decode(run.data, run.base, run.table, path) if options.deep else ():
-            batches = BatchTable.of(part.batch) if isinstance(part, BadBatch) else part.batches
-            first = int(positions.searchsorted(batches.rows[0, b.POSITION]))
-            yield from batch_text(run.table.select(slice(printed, first)))
-            printed = first + len(batches)
-            if isinstance(part, BadBatch):
-                yield from batch_text(batches)
-                self._complain(str(part.error.at(path)))
-            else:
-                last.note(part.offsets)
-                yield from record_text(part, options.decoder, options.metadata, options.contents)
-        yield from batch_text(run.table.select(slice(printed, len(run.table))))
 
     # -- indexes --------------------------------------------------------------------------------
 
@@ -226,6 +211,76 @@ class Dump:
         if log is None:
             self._complain(f"{file.path}: not checked, because its .log is not in the directory")
         return log
+
+
+class _Walk:
+    """Reads a log up to the file position `most`. `reached`: the end of what was read."""
+
+    def __init__(self, extent: Extent, most: int) -> None:
+        self.reached = 0
+        self._extent = extent
+        self._most = most
+
+    def runs(self) -> Generator[BatchRun | Fault]:
+        """Yields runs of the batches that end at or before `most`, and the damage that begins
+        before it. A batch that crosses the limit is omitted."""
+        for run in read_runs(self._extent, _RUN_BYTES, stay_valid=True):
+            if isinstance(run, Fault):
+                if run.error.position < self._most:
+                    yield run
+                self.reached = run.resume
+            else:
+                ends = run.table.column(b.POSITION) + run.table.column(b.SIZE)
+                self.reached = int(ends[-1])
+                yield replace(run, table=run.table.select(ends <= self._most))
+            if self.reached > self._most:
+                break
+
+
+@dataclass(slots=True)
+class RunText:
+    """The lines of a run in pieces, the offsets of its records, and what is wrong with its
+    batches."""
+
+    pieces: list[memoryview] = field(default_factory=list)
+    offsets: list[Int64s] = field(default_factory=list)
+    damage: list[str] = field(default_factory=list)
+
+
+class RunPrinter:
+    """Makes the lines of one run at a time; each thread has a printer of its own."""
+
+    def __init__(self, options: DumpOptions, extent: Extent) -> None:
+        self._options = options
+        self._path = extent.file.path
+        self._decoder = Decoder(extent.max_batch_bytes)
+
+    def text_of(self, run: BatchRun | Fault) -> RunText | Fault:
+        """Returns the lines of a run; damage as it is."""
+        if isinstance(run, Fault):
+            return run
+        options, text, printed = self._options, RunText(), 0
+        positions = run.table.column(b.POSITION)
+        for part in self._parts(run):
+            batches = BatchTable.of(part.batch) if isinstance(part, BadBatch) else part.batches
+            first = int(positions.searchsorted(batches.rows[0, b.POSITION]))
+            text.pieces += batch_text(run.table.select(slice(printed, first)))
+            printed = first + len(batches)
+            if isinstance(part, BadBatch):
+                text.pieces += batch_text(batches)
+                text.damage.append(str(part.error.at(self._path)))
+            else:
+                text.offsets.append(part.offsets.copy())  # the decoder uses the memory again
+                text.pieces += record_text(
+                    part, options.decoder, options.metadata, options.contents
+                )
+        text.pieces += batch_text(run.table.select(slice(printed, len(run.table))))
+        return text
+
+    def _parts(self, run: BatchRun) -> Iterable[Columns | BadBatch]:
+        if not self._options.deep:
+            return ()
+        return self._decoder.decode(run.data, run.base, run.table, self._path)
 
 
 @dataclass(frozen=True, slots=True)
