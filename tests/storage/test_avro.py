@@ -15,10 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkafs.storage.errors import BytesLeft, DatumError, SchemaError
-from kafkafs.storage.schemas.avro import MAX_EMPTY_ITEMS, AvroDecoder, compile_avro
-from kafkafs.storage.schemas.avro_types import AvroType, Kind
+from kafkafs.storage.schemas.avro.decoder import MAX_EMPTY_ITEMS, AvroDecoder, compile_avro
+from kafkafs.storage.schemas.avro.resolution import _branch_names, _not_null, resolve
+from kafkafs.storage.schemas.avro.types import AvroType, Kind
 from kafkafs.storage.schemas.conventions import avro_converter
-from kafkafs.storage.schemas.resolution import _branch_names, _not_null, resolve
 from kafkafs.storage.schemas.schema import Schema
 from tests.avro_schemas import datums, encode, parsed, read, typed, without_logical
 

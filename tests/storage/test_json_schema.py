@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafkafs.storage.errors import DatumError, SchemaError
-from kafkafs.storage.schemas.json_columns import MAX_COLUMNS, JsonColumns
-from kafkafs.storage.schemas.json_schema import (
+from kafkafs.storage.schemas.json_schema.columns import MAX_COLUMNS, JsonColumns
+from kafkafs.storage.schemas.json_schema.decoder import (
     MAX_DEPTH,
     MAX_TEXT,
     JsonDecoder,

@@ -21,12 +21,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ..errors import CorruptError, DatumError
-from ..format.kernels import avro as kernel
-from ..format.kernels import gather as gather_kernel
-from .avro import BYTES_LEFT, MAX_EMPTY_ITEMS, SPAN, AvroDecoder, reason
-from .avro_types import Kind
-from .conventions import DAY_SECONDS, OUTSIDE_DAY, TOO_MANY_DIGITS, avro_converter
+from ...errors import CorruptError, DatumError
+from ...format.kernels import avro as kernel
+from ...format.kernels import gather as gather_kernel
+from ..conventions import DAY_SECONDS, OUTSIDE_DAY, TOO_MANY_DIGITS, avro_converter
+from .decoder import BYTES_LEFT, MAX_EMPTY_ITEMS, SPAN, AvroDecoder, reason
+from .types import Kind
 
 Int64s = NDArray[np.int64]
 # The kinds of values with a start and a size.

@@ -16,11 +16,11 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from ..errors import SchemaError
+from ...errors import SchemaError
+from ..conventions import avro_converter
 from . import columns as to
-from .avro import SPAN, AvroDecoder, Tables
-from .avro_types import NO_DEFAULT, AvroField, AvroType, Kind
-from .conventions import avro_converter
+from .decoder import SPAN, AvroDecoder, Tables
+from .types import NO_DEFAULT, AvroField, AvroType, Kind
 
 #: The columns that a type may have, all levels counted.
 MAX_COLUMNS: Final = 10_000
