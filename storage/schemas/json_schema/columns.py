@@ -18,11 +18,10 @@ import pyarrow as pa
 
 from ...errors import DatumError, SchemaError
 from ..in_chunks import Built, Int64s, built_in_chunks, item_offsets, with_reasons
+from ..schema import MAX_COLUMNS
 from .cost import joined, pointed
 from .decoder import JsonDecoder
 
-#: The columns that a schema may have, all levels counted.
-MAX_COLUMNS: Final = 10_000
 #: Keywords that give a value a type if `type` does not.
 _IMPLYING: Final = {"properties": "object", "items": "array"}
 #: Keywords that combine schemas.

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from ...errors import DatumError, SchemaError
 from ..framing import MessageRef
 from ..in_chunks import Built, Int64s, built_in_chunks, item_offsets, with_reasons
+from ..schema import MAX_COLUMNS
 from .decoder import TOO_DEEP, ProtobufDecoder
 from .walk import is_map
 
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
     from google.protobuf.descriptor import Descriptor, FieldDescriptor
     from google.protobuf.message import Message
 
-#: The columns that a message may have, all levels counted.
-MAX_COLUMNS: Final = 10_000
 _NANOS: Final = 10**9
 #: By FieldDescriptor.cpp_type.
 _SCALARS: Final = {

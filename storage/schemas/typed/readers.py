@@ -16,7 +16,8 @@ import pyarrow as pa
 from ...errors import DatumError, SchemaError
 from ...format.records.batch import Int64s
 from ...format.records.columns import KEY_SIZE, KEY_START, VALUE_SIZE, VALUE_START, Columns
-from ..avro.resolution import arrow_type, resolve
+from ..avro.resolution import resolve
+from ..avro.shapes import arrow_type
 from ..avro.types import parse_avro
 from ..framing import Frame, MessageRef, datum_of
 from ..json_schema.columns import JsonColumns
