@@ -11,7 +11,7 @@ from typing import Any
 import fastavro
 from hypothesis import strategies as st
 
-from kafkafs.storage.schemas.avro_types import AvroType, parse_avro
+from kafkafs.storage.schemas.avro.types import AvroType, parse_avro
 from kafkafs.storage.schemas.schema import Schema
 
 INT = st.integers(-(1 << 31), (1 << 31) - 1)

@@ -36,7 +36,6 @@ LISTS = {
     "kafkafs/cli/verbs": "a verb each",
     "kafkafs/spark/jobs": "a job each",
     "storage": "a subject each",
-    "storage/schemas": "a format or a source of schemas each",
 }
 
 #: Of kafkafs itself a layer imports only these packages.

@@ -34,7 +34,7 @@ NEEDING = {
     "mount": ("mount/fuse/", "mount/session/session.py"),
     "report": ("mount/documents/report/page.py",),
     "restore": ("kafkafs/restore/",),
-    "schemas": ("storage/schemas/protobuf/", "storage/schemas/json_schema.py"),
+    "schemas": ("storage/schemas/protobuf/", "storage/schemas/json_schema/decoder.py"),
     "spark": ("kafkafs/spark/", "kafkafs/cli/verbs/spark"),
     "polars": ("kafkafs/polars.py",),
     "sql": ("kafkafs/duckdb.py", "kafkafs/sql/", "kafkafs/cli/query/"),

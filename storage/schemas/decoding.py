@@ -23,11 +23,11 @@ from ..format.records.batch import Int64s
 from ..format.records.columns import KEY_SIZE, KEY_START, VALUE_SIZE, VALUE_START, Columns
 from ..log_dirs.engine import Engine
 from ..log_dirs.log_dirs import SCHEMAS_CONFIG
-from .avro import BYTES_LEFT, AvroDecoder, compile_avro, reason
+from .avro.decoder import BYTES_LEFT, AvroDecoder, compile_avro, reason
 from .catalog import SchemaCatalog, Schemas
 from .conventions import raw_value
 from .framing import UNFRAMED, Frame, Framing, datum_of
-from .json_schema import JsonDecoder, compile_json_schema
+from .json_schema.decoder import JsonDecoder, compile_json_schema
 from .named_rows import named_rows, subject_of
 from .protobuf.decoder import ProtobufDecoder, compile_protobuf
 from .registry.image import empty_image

@@ -22,6 +22,9 @@ INSTALL: Final = "pip install 'kafkafs[schemas]'"
 #: The default context.
 DEFAULT_CONTEXT: Final = "."
 _PREFIX: Final = ":."
+#: The columns that a schema may make, all levels counted: their number can be exponential in that
+#: of its types.
+MAX_COLUMNS: Final = 10_000
 #: The version of a reference to the subject's latest version.
 LATEST: Final = -1
 

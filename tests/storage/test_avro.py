@@ -15,10 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkafs.storage.errors import BytesLeft, DatumError, SchemaError
-from kafkafs.storage.schemas.avro import MAX_EMPTY_ITEMS, AvroDecoder, compile_avro
-from kafkafs.storage.schemas.avro_types import AvroType, Kind
+from kafkafs.storage.schemas.avro.decoder import MAX_EMPTY_ITEMS, AvroDecoder, compile_avro
+from kafkafs.storage.schemas.avro.resolution import resolve
+from kafkafs.storage.schemas.avro.shapes import branch_names, not_null
+from kafkafs.storage.schemas.avro.types import AvroType, Kind
 from kafkafs.storage.schemas.conventions import avro_converter
-from kafkafs.storage.schemas.resolution import _branch_names, _not_null, resolve
 from kafkafs.storage.schemas.schema import Schema
 from tests.avro_schemas import datums, encode, parsed, read, typed, without_logical
 
@@ -109,14 +110,14 @@ def test_datums_become_what_fastavro_reads(case: tuple[Json, list[bytes], list[A
 def from_arrow(of: AvroType, value: Any) -> Any:
     """Returns an element of a column (without logical types) as fastavro reads it."""
     if of.kind is Kind.UNION:
-        parts = _not_null(of)
+        parts = not_null(of)
         if value is None or not parts:
             return None
         if len(parts) == 1:
             return from_arrow(parts[0], value)
         given = [
             (part, value[name])
-            for name, part in zip(_branch_names(parts), parts, strict=True)
+            for name, part in zip(branch_names(parts), parts, strict=True)
             if value[name] is not None
         ]
         # A branch of null arrays and the like has no value of its own.

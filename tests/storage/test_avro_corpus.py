@@ -13,10 +13,10 @@ import pytest
 
 from kafkafs.storage.errors import BytesLeft, DatumError
 from kafkafs.storage.log_dirs.engine import Engine
-from kafkafs.storage.schemas.avro import AvroDecoder, compile_avro
+from kafkafs.storage.schemas.avro.decoder import AvroDecoder, compile_avro
+from kafkafs.storage.schemas.avro.resolution import resolve
 from kafkafs.storage.schemas.framing import datum_of, frame
 from kafkafs.storage.schemas.registry.image import RegistryImage, read_registry
-from kafkafs.storage.schemas.resolution import resolve
 from kafkafs.storage.schemas.schema import Schema
 from tests import answers
 

@@ -14,14 +14,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafkafs.storage.errors import DatumError, SchemaError
-from kafkafs.storage.schemas.json_columns import MAX_COLUMNS, JsonColumns
-from kafkafs.storage.schemas.json_schema import (
+from kafkafs.storage.schemas.json_schema.columns import JsonColumns
+from kafkafs.storage.schemas.json_schema.decoder import (
     MAX_DEPTH,
     MAX_TEXT,
     JsonDecoder,
     compile_json_schema,
 )
-from kafkafs.storage.schemas.schema import Schema, SchemaReference
+from kafkafs.storage.schemas.schema import MAX_COLUMNS, Schema, SchemaReference
 from tests.proto_schemas import spans_of
 
 Json = Any

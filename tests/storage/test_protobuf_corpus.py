@@ -13,7 +13,7 @@ import pytest
 
 from kafkafs.storage.log_dirs.engine import Engine
 from kafkafs.storage.schemas.framing import MessageRef, datum_of, frame
-from kafkafs.storage.schemas.json_schema import JsonDecoder, compile_json_schema
+from kafkafs.storage.schemas.json_schema.decoder import JsonDecoder, compile_json_schema
 from kafkafs.storage.schemas.protobuf import ProtobufDecoder, compile_protobuf
 from kafkafs.storage.schemas.registry.image import RegistryImage, read_registry
 from kafkafs.storage.schemas.schema import Schema

@@ -26,12 +26,12 @@ from kafkafs.storage.format.records.columns import Columns
 from kafkafs.storage.format.records.encoder import BatchPlan, encode
 from kafkafs.storage.format.records.record_columns import RecordColumns, SimpleRecord
 from kafkafs.storage.log_dirs.engine import Engine
-from kafkafs.storage.schemas.avro_types import AvroType, Kind, parse_avro
+from kafkafs.storage.schemas.avro.resolution import resolve
+from kafkafs.storage.schemas.avro.types import AvroType, Kind, parse_avro
 from kafkafs.storage.schemas.catalog import SchemaCatalog, Schemas
 from kafkafs.storage.schemas.decoding import Decoders
 from kafkafs.storage.schemas.framing import Framing, datum_of, frame
 from kafkafs.storage.schemas.registry.image import empty_image
-from kafkafs.storage.schemas.resolution import resolve
 from kafkafs.storage.schemas.schema import Schema
 from kafkafs.storage.schemas.supplied import SuppliedSchemas, TopicSchema
 from kafkafs.storage.schemas.typed.decoder import DecodedColumns, TypedDecoder

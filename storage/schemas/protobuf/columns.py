@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain
 from operator import attrgetter, methodcaller
 from typing import TYPE_CHECKING, Any, Final
@@ -20,6 +21,8 @@ from numpy.typing import NDArray
 
 from ...errors import DatumError, SchemaError
 from ..framing import MessageRef
+from ..in_chunks import Built, Int64s, built_in_chunks, item_offsets, with_reasons
+from ..schema import MAX_COLUMNS
 from .decoder import TOO_DEEP, ProtobufDecoder
 from .walk import is_map
 
@@ -27,11 +30,6 @@ if TYPE_CHECKING:
     from google.protobuf.descriptor import Descriptor, FieldDescriptor
     from google.protobuf.message import Message
 
-Int64s = NDArray[np.int64]
-#: The columns that a message may have, all levels counted.
-MAX_COLUMNS: Final = 10_000
-#: The messages that exist at the same time: few, so that they stay in the processor's cache.
-_CHUNK: Final = 1024
 _NANOS: Final = 10**9
 #: By FieldDescriptor.cpp_type.
 _SCALARS: Final = {
@@ -164,20 +162,20 @@ class _Field:
 
     def _list(self, messages: Sequence[Message], rows: Int64s, found: _Build) -> pa.Array:
         lists = [getattr(each, self.name) for each in messages]
-        offsets, inner = _lengths(lists, rows)
+        offsets, inner = item_offsets(_lengths(lists), rows)
         values = list(chain.from_iterable(lists))
-        return pa.ListArray.from_arrays(offsets, self.column.build(values, inner, found))
+        return pa.ListArray.from_arrays(pa.array(offsets), self.column.build(values, inner, found))
 
     def _map(
         self, messages: Sequence[Message], rows: Int64s, found: _Build, keys: _Column
     ) -> pa.Array:
         maps = [getattr(each, self.name) for each in messages]
-        offsets, inner = _lengths(maps, rows)
+        offsets, inner = item_offsets(_lengths(maps), rows)
         # Sorted: the library has them in an order that differs from process to process.
         names = [key for each in maps for key in sorted(each)]
         values = [each[key] for each in maps for key in sorted(each)]
         made = keys.build(names, inner, found), self.column.build(values, inner, found)
-        return pa.MapArray.from_arrays(offsets, *made)
+        return pa.MapArray.from_arrays(pa.array(offsets), *made)
 
 
 @dataclass(slots=True)
@@ -192,12 +190,8 @@ class _Struct(_Column):
         return pa.StructArray.from_arrays(arrays, fields=types)
 
 
-def _lengths(values: Sequence[Any], rows: Int64s) -> tuple[pa.Array, Int64s]:
-    """Returns the offsets of lists or maps, and in which datum each of their items is."""
-    lengths = np.fromiter(map(len, values), np.int64, len(values))
-    ends = np.zeros(len(values) + 1, dtype=np.int64)
-    np.cumsum(lengths, out=ends[1:])
-    return pa.array(ends.astype(np.int32)), np.repeat(rows, lengths)
+def _lengths(values: Sequence[Any]) -> Int64s:
+    return np.fromiter(map(len, values), np.int64, len(values))
 
 
 def _spread(dense: pa.Array, is_there: NDArray[np.bool_]) -> pa.Array:
@@ -258,10 +252,6 @@ def _field_type(of: _Field) -> pa.DataType:
     return pa.list_(of.column.type) if of.is_repeated else of.column.type
 
 
-def _chunks(spans: Int64s) -> list[Int64s]:
-    return [spans[at : at + _CHUNK] for at in range(0, max(len(spans), 1), _CHUNK)]
-
-
 class ProtobufColumns:
     """Makes Arrow columns of datums of one message of a schema."""
 
@@ -275,17 +265,13 @@ class ProtobufColumns:
     def type(self) -> pa.DataType:
         return self._root.type
 
-    def build(self, data: memoryview, spans: Int64s) -> tuple[pa.Array, pa.Array]:
+    def build(self, data: memoryview, spans: Int64s) -> Built:
         """Returns the values of the datums whose start and end in `data` are in each row of `spans`
         (int64, shape (n, 2)), and a string column with why a datum does not fit, null if it does.
         The value of one that does not fit is null."""
-        parts = [self._built(data, part) for part in _chunks(spans)]
-        if len(parts) == 1:
-            return parts[0]
-        values, errors = zip(*parts, strict=True)
-        return pa.concat_arrays(values), pa.concat_arrays(errors)
+        return built_in_chunks(spans, partial(self._built, data))
 
-    def _built(self, data: memoryview, spans: Int64s) -> tuple[pa.Array, pa.Array]:
+    def _built(self, data: memoryview, spans: Int64s) -> Built:
         found = _Build(self._decoder)
         messages: list[Message] = []
         is_there = np.ones(len(spans), dtype=np.bool_)
@@ -296,13 +282,7 @@ class ProtobufColumns:
                 found.failed[row] = error.why
                 is_there[row] = False
         rows = np.flatnonzero(is_there)
-        values = self._root.build(messages, rows, found)
-        if not found.failed:
-            return values, pa.nulls(len(spans), pa.string())
-        places = np.cumsum(is_there) - 1
-        is_there[list(found.failed)] = False
-        errors = [found.failed.get(row) for row in range(len(spans))]
-        return values.take(pa.array(places, mask=~is_there)), pa.array(errors, pa.string())
+        return with_reasons(self._root.build(messages, rows, found), is_there, found.failed)
 
     def _parse(self, data: memoryview) -> Message:
         parsed = self._decoder.parse(data, self._names)

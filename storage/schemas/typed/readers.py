@@ -16,13 +16,14 @@ import pyarrow as pa
 from ...errors import DatumError, SchemaError
 from ...format.records.batch import Int64s
 from ...format.records.columns import KEY_SIZE, KEY_START, VALUE_SIZE, VALUE_START, Columns
-from ..avro_types import parse_avro
+from ..avro.resolution import resolve
+from ..avro.shapes import arrow_type
+from ..avro.types import parse_avro
 from ..framing import Frame, MessageRef, datum_of
-from ..json_columns import JsonColumns
-from ..json_schema import compile_json_schema
+from ..json_schema.columns import JsonColumns
+from ..json_schema.decoder import compile_json_schema
 from ..protobuf.columns import ProtobufColumns
 from ..protobuf.decoder import compile_protobuf
-from ..resolution import arrow_type, resolve
 from ..schema import Schema, SchemaType
 from .reader_schema import ReaderSchema
 

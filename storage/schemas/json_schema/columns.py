@@ -10,21 +10,18 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
-from ..errors import DatumError, SchemaError
-from .json_cost import joined, pointed
-from .json_schema import JsonDecoder
+from ...errors import DatumError, SchemaError
+from ..in_chunks import Built, Int64s, built_in_chunks, item_offsets, with_reasons
+from ..schema import MAX_COLUMNS
+from .cost import joined, pointed
+from .decoder import JsonDecoder
 
-Int64s = NDArray[np.int64]
-#: The columns that a schema may have, all levels counted.
-MAX_COLUMNS: Final = 10_000
-#: The datums that exist as Python's objects at the same time.
-_CHUNK: Final = 1024
 #: Keywords that give a value a type if `type` does not.
 _IMPLYING: Final = {"properties": "object", "items": "array"}
 #: Keywords that combine schemas.
@@ -115,27 +112,25 @@ class _Struct(_Column):
 
 
 @dataclass(slots=True)
-class _List(_Column):
+class _Items(_Column):
+    """Arrays or, with `is_map`, objects as maps."""
+
     items: _Column
+    is_map: bool
 
     def build(self, values: Sequence[Any], rows: Int64s, failed: dict[int, str]) -> pa.Array:
-        values = _of_kind(list, values, rows, failed)
-        offsets, inner = _lengths(values, rows)
-        flat = [item for each in values if each is not None for item in each]
-        return pa.ListArray.from_arrays(offsets, self.items.build(flat, inner, failed))
-
-
-@dataclass(slots=True)
-class _Map(_Column):
-    items: _Column
-
-    def build(self, values: Sequence[Any], rows: Int64s, failed: dict[int, str]) -> pa.Array:
-        values = _of_kind(dict, values, rows, failed)
-        offsets, inner = _lengths(values, rows)
-        keys = [key for each in values if each is not None for key in each]
-        flat = [item for each in values if each is not None for item in each.values()]
-        made = self.items.build(flat, inner, failed)
-        return pa.MapArray.from_arrays(offsets, pa.array(keys, pa.string()), made)
+        values = _of_kind(dict if self.is_map else list, values, rows, failed)
+        there = [each for each in values if each is not None]
+        lengths = np.array([0 if each is None else len(each) for each in values], dtype=np.int64)
+        ends, inner = item_offsets(lengths, rows)
+        mask = np.array([*(each is None for each in values), False], dtype=np.bool_)
+        offsets = pa.array(ends, mask=mask)
+        flat = [item for each in there for item in (each.values() if self.is_map else each)]
+        items = self.items.build(flat, inner, failed)
+        if not self.is_map:
+            return pa.ListArray.from_arrays(offsets, items)
+        keys = pa.array([key for each in there for key in each], pa.string())
+        return pa.MapArray.from_arrays(offsets, keys, items)
 
 
 def _of_kind(
@@ -153,16 +148,6 @@ def _of_kind(
 
 
 _KINDS: Final[Mapping[type, str]] = {dict: "object", list: "array"}
-
-
-def _lengths(values: Sequence[Any], rows: Int64s) -> tuple[pa.Array, Int64s]:
-    """Returns the offsets of arrays or objects, null where there is none, and in which datum each
-    of their items is."""
-    lengths = np.array([0 if each is None else len(each) for each in values], dtype=np.int64)
-    ends = np.zeros(len(values) + 1, dtype=np.int64)
-    np.cumsum(lengths, out=ends[1:])
-    mask = np.array([*(each is None for each in values), False], dtype=np.bool_)
-    return pa.array(ends.astype(np.int32), mask=mask), np.repeat(rows, lengths)
 
 
 @dataclass(slots=True)
@@ -215,7 +200,7 @@ class _Shapes:
             return self._object(base, schema)
         if kind == "array" and isinstance(schema.get("items"), dict):
             items = self.column(base, schema["items"])
-            return _List(pa.list_(items.type), items)
+            return _Items(pa.list_(items.type), items, is_map=False)
         if kind == "integer":
             return _Scalar(pa.int64(), _integer)
         if kind == "number":
@@ -231,7 +216,7 @@ class _Shapes:
             return _Struct(pa.struct([pa.field(n, each.type) for n, each in parts.items()]), parts)
         if isinstance(others, dict) and "patternProperties" not in schema:
             items = self.column(base, others)
-            return _Map(pa.map_(pa.string(), items.type), items)
+            return _Items(pa.map_(pa.string(), items.type), items, is_map=True)
         return _Column(pa.string())
 
 
@@ -261,18 +246,13 @@ class JsonColumns:
     def type(self) -> pa.DataType:
         return self._root.type
 
-    def build(self, data: memoryview, spans: Int64s) -> tuple[pa.Array, pa.Array]:
+    def build(self, data: memoryview, spans: Int64s) -> Built:
         """Returns the values of the datums whose start and end in `data` are in each row of `spans`
         (int64, shape (n, 2)), and a string column with why a datum does not fit, null if it does.
         The value of one that does not fit is null."""
-        ends = range(_CHUNK, max(len(spans), 1) + _CHUNK, _CHUNK)
-        parts = [self._built(data, spans[end - _CHUNK : end]) for end in ends]
-        if len(parts) == 1:
-            return parts[0]
-        built, errors = zip(*parts, strict=True)
-        return pa.concat_arrays(built), pa.concat_arrays(errors)
+        return built_in_chunks(spans, partial(self._built, data))
 
-    def _built(self, data: memoryview, spans: Int64s) -> tuple[pa.Array, pa.Array]:
+    def _built(self, data: memoryview, spans: Int64s) -> Built:
         values: list[Any] = []
         failed: dict[int, str] = {}
         for row, (start, end) in enumerate(spans.tolist()):
@@ -282,10 +262,4 @@ class JsonColumns:
                 failed[row] = error.why
                 values.append(None)
         made = self._root.build(values, np.arange(len(values)), failed)
-        if not failed:
-            return made, pa.nulls(len(values), pa.string())
-        places = np.arange(len(values))
-        mask = np.zeros(len(values), dtype=np.bool_)
-        mask[list(failed)] = True
-        errors = [failed.get(row) for row in range(len(values))]
-        return made.take(pa.array(places, mask=mask)), pa.array(errors, pa.string())
+        return with_reasons(made, np.ones(len(values), dtype=np.bool_), failed)

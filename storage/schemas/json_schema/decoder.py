@@ -13,9 +13,9 @@ from codecs import BOM_UTF8
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from ..errors import DatumError, SchemaError
-from .json_cost import cost_of, joined
-from .schema import Schema, require_extra
+from ...errors import DatumError, SchemaError
+from ..schema import Schema, require_extra
+from .cost import cost_of, joined
 
 if TYPE_CHECKING:
     from jsonschema_rs import ValidationError, Validator

@@ -1,4 +1,4 @@
-"""Which Arrow column a reader's type has, and how a writer's type is resolved to it.
+"""How a writer's type is resolved to a reader's.
 
 The rules are those of the Avro specification ("Schema Resolution"): fields by name or alias,
 defaults for fields that the writer does not have, promotions, symbols by name, unions by the first
@@ -16,14 +16,14 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from ..errors import SchemaError
+from ...errors import SchemaError
+from ..conventions import avro_converter
 from . import columns as to
-from .avro import SPAN, AvroDecoder, Tables
-from .avro_types import NO_DEFAULT, AvroField, AvroType, Kind
-from .conventions import avro_converter
+from .decimals import Decimals
+from .decoder import SPAN, AvroDecoder, Tables
+from .shapes import MAX_PRECISION, arrow_type, branch_names, not_null
+from .types import NO_DEFAULT, AvroField, AvroType, Kind
 
-#: The columns that a type may have, all levels counted.
-MAX_COLUMNS: Final = 10_000
 # The rows of the kernel's tables: exponentially many if unions in each other have many branches
 # that are resolved to the same type.
 _MAX_ROWS: Final = 100_000
@@ -38,97 +38,7 @@ _PROMOTIONS: Final = {
     Kind.STRING: (Kind.BYTES,),
     Kind.BYTES: (Kind.STRING,),
 }
-_PLAIN: Final = {
-    Kind.NULL: pa.null(),
-    Kind.BOOLEAN: pa.bool_(),
-    Kind.INT: pa.int32(),
-    Kind.LONG: pa.int64(),
-    Kind.FLOAT: pa.float32(),
-    Kind.DOUBLE: pa.float64(),
-    Kind.BYTES: pa.binary(),
-    Kind.STRING: pa.string(),
-    Kind.ENUM: pa.string(),
-}
-_LOGICAL: Final = {
-    "date": pa.date32(),
-    "time-millis": pa.time32("ms"),
-    "time-micros": pa.time64("us"),
-    "timestamp-millis": pa.timestamp("ms", "UTC"),
-    "timestamp-micros": pa.timestamp("us", "UTC"),
-    "timestamp-nanos": pa.timestamp("ns", "UTC"),
-    "local-timestamp-millis": pa.timestamp("ms"),
-    "local-timestamp-micros": pa.timestamp("us"),
-    "local-timestamp-nanos": pa.timestamp("ns"),
-}
 _PER_SECOND: Final = {"millis": 10**3, "micros": 10**6, "nanos": 10**9}
-#: The largest precisions of decimal128 and decimal256.
-_DECIMAL128: Final = 38
-_DECIMAL256: Final = 76
-
-
-def arrow_type(of: AvroType, outer: tuple[AvroType, ...] = ()) -> pa.DataType:
-    """Returns the Arrow type of a reader's type inside the records `outer`. A union of null and one
-    type is that type; one of several types is a struct with a field for each, all null but one. A
-    record inside itself is JSON text."""
-    return _Shapes().type(of, outer)
-
-
-@dataclass(slots=True)
-class _Shapes:
-    """Counts the columns, whose number can be exponential in that of the schema's types."""
-
-    count: int = 0
-
-    def type(self, of: AvroType, outer: tuple[AvroType, ...]) -> pa.DataType:
-        self.count += 1
-        if self.count > MAX_COLUMNS:
-            raise SchemaError(of.name, f"it has more than {MAX_COLUMNS:,} columns")
-        if any(of is each for each in outer):
-            return pa.string()
-        if of.kind is Kind.RECORD:
-            inner = (*outer, of)
-            fields = [pa.field(each.name, self.type(each.type, inner)) for each in of.fields]
-            return pa.struct(fields)
-        if of.kind is Kind.ARRAY:
-            return pa.list_(self.type(of.parts[0], outer))
-        if of.kind is Kind.MAP:
-            return pa.map_(pa.string(), self.type(of.parts[0], outer))
-        if of.kind is Kind.UNION:
-            return self._union(of, outer)
-        return _scalar_type(of)
-
-    def _union(self, of: AvroType, outer: tuple[AvroType, ...]) -> pa.DataType:
-        parts = _not_null(of)
-        types = [self.type(part, outer) for part in parts]
-        if len(parts) == 1:
-            return types[0]
-        if not parts:
-            return pa.null()
-        names = _branch_names(parts)
-        return pa.struct([pa.field(name, each) for name, each in zip(names, types, strict=True)])
-
-
-def _scalar_type(of: AvroType) -> pa.DataType:
-    if of.logical == "decimal":
-        if of.precision <= _DECIMAL128:
-            return pa.decimal128(of.precision, of.scale)
-        return pa.decimal256(of.precision, of.scale) if of.precision <= _DECIMAL256 else pa.string()
-    if of.kind is Kind.FIXED:
-        return pa.string() if of.logical == "uuid" else pa.binary(of.size)
-    return _LOGICAL.get(of.logical) or _PLAIN[of.kind]
-
-
-def _not_null(union: AvroType) -> list[AvroType]:
-    return [part for part in union.parts if part.kind is not Kind.NULL]
-
-
-def _branch_names(parts: list[AvroType]) -> list[str]:
-    """Returns the branches' names without namespace where that is unique."""
-    short = [part.short_name for part in parts]
-    return [
-        name if short.count(name) == 1 else part.name
-        for name, part in zip(short, parts, strict=True)
-    ]
 
 
 def resolve(writer: AvroType, reader: AvroType) -> to.AvroColumns:
@@ -187,7 +97,7 @@ class _Resolver:
         if branch.kind is Kind.NULL:
             return to.Column(self.tables.add_graph(writer), of)
         inner = self.column(writer, branch, outer)
-        parts = _not_null(reader)
+        parts = not_null(reader)
         if len(parts) == 1:
             return inner
         if isinstance(inner, to.Mismatch):
@@ -251,7 +161,7 @@ class _Resolver:
         row = self.tables.add_row(writer.kind, size, emits=True)
         if reader.logical == "decimal":
             size = writer.size if writer.kind is Kind.FIXED else -1
-            return to.Decimals(row, of, size, reader.precision, reader.scale)
+            return Decimals(row, of, size, reader.precision, reader.scale)
         if writer.kind is Kind.FIXED:
             convert = avro_converter("fixed", "uuid") if reader.logical == "uuid" else None
             return to.Fixed(row, of, writer.size, convert)
@@ -401,7 +311,7 @@ def default_value(of: AvroType, default: Any) -> Any:
 
 def _union_default(of: AvroType, default: Any) -> Any:
     """Since Avro 1.12 the default may be of any branch, before of the first one."""
-    parts = _not_null(of)
+    parts = not_null(of)
     for part in of.parts:
         try:
             value = default_value(part, default)
@@ -409,7 +319,7 @@ def _union_default(of: AvroType, default: Any) -> Any:
             continue
         if part.kind is Kind.NULL or len(parts) == 1:
             return value
-        names = _branch_names(parts)
+        names = branch_names(parts)
         place = next(place for place, each in enumerate(parts) if each is part)
         return {names[place]: value}
     raise ValueError(f"{default!r:.80} is of no branch")
@@ -419,6 +329,6 @@ def _bytes_default(of: AvroType, data: bytes) -> Any:
     if of.logical == "decimal":
         unscaled = int.from_bytes(data, "big", signed=True)
         value = Decimal(unscaled).scaleb(-of.scale)
-        return value if of.precision <= _DECIMAL256 else str(value)
+        return value if of.precision <= MAX_PRECISION else str(value)
     convert = avro_converter("fixed", "uuid") if of.logical == "uuid" else None
     return convert(data) if convert else data

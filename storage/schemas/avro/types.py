@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, Final
 
-from ..errors import SchemaError
-from .schema import Schema
+from ...errors import SchemaError
+from ..schema import Schema
 
 
 class Kind(IntEnum):

@@ -13,12 +13,12 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import BytesLeft, DatumError, SchemaError
-from ..format.kernels import avro as kernel
-from ..format.records.batch import Bytes
-from .avro_types import AvroType, Kind, parse_avro
-from .conventions import Converter, avro_converter
-from .schema import Schema
+from ...errors import BytesLeft, DatumError, SchemaError
+from ...format.kernels import avro as kernel
+from ...format.records.batch import Bytes
+from ..conventions import Converter, avro_converter
+from ..schema import Schema
+from .types import AvroType, Kind, parse_avro
 
 #: The kernel's kind of a value whose parts are of no interest.
 SPAN: Final = 14

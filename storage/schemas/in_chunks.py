@@ -1,0 +1,48 @@
+"""What JSON and Protobuf have in common when their datums, which exist as Python's objects in
+between, become Arrow columns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+Int64s = NDArray[np.int64]
+#: Values, and a string column with why a datum does not fit, null if it does.
+Built = tuple[pa.Array, pa.Array]
+#: The datums that exist as objects at the same time: few, so that they stay in the processor's
+#: cache.
+_CHUNK: Final = 1024
+
+
+def built_in_chunks(spans: Int64s, build: Callable[[Int64s], Built]) -> Built:
+    """Returns, joined, what `build` returns for a few rows of `spans` at a time; for no rows it is
+    called once."""
+    parts = [build(spans[at : at + _CHUNK]) for at in range(0, max(len(spans), 1), _CHUNK)]
+    if len(parts) == 1:
+        return parts[0]
+    values, reasons = zip(*parts, strict=True)
+    return pa.concat_arrays(values), pa.concat_arrays(reasons)
+
+
+def with_reasons(dense: pa.Array, is_there: NDArray[np.bool_], failed: Mapping[int, str]) -> Built:
+    """Returns a column with the values of `dense` in the rows where `is_there`, and null in the
+    others and in those that `failed`, with their reasons."""
+    if not failed:
+        return dense, pa.nulls(len(is_there), pa.string())
+    places = np.cumsum(is_there) - 1
+    fits = is_there.copy()
+    fits[list(failed)] = False
+    reasons = [failed.get(row) for row in range(len(is_there))]
+    return dense.take(pa.array(places, mask=~fits)), pa.array(reasons, pa.string())
+
+
+def item_offsets(lengths: Int64s, rows: Int64s) -> tuple[NDArray[np.int32], Int64s]:
+    """Returns the offsets of lists or maps with these lengths, and in which datum each of their
+    items is; `rows`: in which datum each list is."""
+    ends = np.zeros(len(lengths) + 1, dtype=np.int32)
+    np.cumsum(lengths, out=ends[1:])
+    return ends, np.repeat(rows, lengths)
