@@ -154,8 +154,8 @@ from .ingest.staging import StagingPlace as StagingPlace
 from .ingest.staging import finish_all as finish_all
 from .ingest.staging import staging_path as staging_path
 from .ingest.two_phase import ingest_parts as ingest_parts
+from .io.directory import ReadableFile as ReadableFile
 from .io.disk import DirFd as DirFd
-from .io.disk import OpenFile as OpenFile
 from .io.durable import TEMPORARY_SUFFIX as TEMPORARY_SUFFIX
 from .io.durable import WritableDirFd as WritableDirFd
 from .io.durable import WritableFile as WritableFile

@@ -6,7 +6,7 @@ import itertools
 from abc import ABC, abstractmethod
 from typing import Final, Generic, TypeVar
 
-from kafkafs.storage import OpenFile
+from kafkafs.storage import ReadableFile
 
 #: How long a read may wait for new records before it fails with EINTR.
 IDLE_SECONDS: Final = 1.0
@@ -57,7 +57,7 @@ class BytesHandle(Handle):
 class FileHandle(Handle):
     """A file of the log directory. Any number of threads may read."""
 
-    def __init__(self, file: OpenFile, *, is_final: bool) -> None:
+    def __init__(self, file: ReadableFile, *, is_final: bool) -> None:
         """`is_final`: whether the file's bytes can no longer change."""
         self._file = file
         self.keep_cache = is_final

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 
 from ..errors import CorruptError, SegmentGone
 from ..format.files.names import is_legal_topic
-from ..io.disk import DirFd
+from ..io.directory import Directory
 from ..io.durable import WritableDirFd
 from ..io.small_file import read_value
 from ..wording import printable
@@ -157,7 +157,7 @@ class TopicConfigFiles:
         directory.write_atomically(TOPIC_CONFIGS_FILE, format_topic_configs(self._configs))
 
 
-def read_topic_configs(directory: DirFd) -> FoundTopicConfigs:
+def read_topic_configs(directory: Directory) -> FoundTopicConfigs:
     """Reads the file of a log directory. Raises CorruptError if it is malformed."""
     try:
         changed_ns = directory.stat(TOPIC_CONFIGS_FILE).st_mtime_ns

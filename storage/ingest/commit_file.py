@@ -33,7 +33,7 @@ from typing import Any
 
 from ..errors import CorruptError, SegmentGone
 from ..format.files.names import is_legal_topic, partition_dir
-from ..io.disk import DirFd
+from ..io.directory import Directory
 from ..io.durable import WritableDirFd, write_in_one_of
 from ..io.small_file import lines_of, read_value
 from .segment_series import SealedSegment
@@ -178,7 +178,7 @@ def parse_commit_records(data: bytes) -> CommitRecords:
     return CommitRecords(latest, started, pending)
 
 
-def read_commit_records(directory: DirFd) -> CommitRecords:
+def read_commit_records(directory: Directory) -> CommitRecords:
     """Reads the file of a log directory; empty if there is none. Raises CorruptError."""
     try:
         return read_value(directory, COMMIT_FILE, _MAX_BYTES, parse_commit_records)
@@ -192,7 +192,7 @@ class CommitFile:
 
     def __init__(
         self,
-        directories: Sequence[DirFd],
+        directories: Sequence[Directory],
         live: Callable[[], Sequence[WritableDirFd]],
     ) -> None:
         """Reads them from the `directories`; `live` returns those that are not offline. Raises

@@ -22,7 +22,7 @@ from ..format.records.batch import Bytes
 from ..format.records.encoder import BatchPlan
 from ..format.records.record_columns import RecordColumns
 from ..format.records.validate import AppendOrigin, ValidationResult, validate_batches
-from ..io.disk import DirectoryEntry
+from ..io.directory import DirectoryEntry
 from ..io.durable import WritableDirFd
 from ..log.append.preparing import admit_rules, encoded
 from .commit_file import STAGING_SUFFIX, StagedPart

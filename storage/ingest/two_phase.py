@@ -50,7 +50,7 @@ from ..format.primitives import random_uuid_text
 from ..format.records import batch as b
 from ..format.records.batch import BatchTable, parse_header
 from ..format.records.validate import AppendOrigin, ValidationResult
-from ..io.disk import DirFd, OpenFile
+from ..io.directory import Directory, ReadableFile
 from ..io.durable import SyncFailed, WritableDirFd
 from ..log.append.appending import marker_reader
 from ..log.append.log_target import IngestTarget
@@ -301,7 +301,7 @@ def _batches(part: StagedPart, segment: SealedSegment) -> Iterator[tuple[int, Va
         yield run.base, ValidationResult(run.data, table)
 
 
-def _staged_log(part: StagedPart, segment: SealedSegment) -> OpenFile:
+def _staged_log(part: StagedPart, segment: SealedSegment) -> ReadableFile:
     return part.directory.open(_log_name(segment))
 
 
@@ -426,14 +426,14 @@ def _resume(directory: WritableDirFd, part: IngestedPart) -> None:
         directory.sync()
 
 
-def _is_prepared(directory: DirFd, segment: SealedSegment) -> bool:
+def _is_prepared(directory: Directory, segment: SealedSegment) -> bool:
     """Returns whether its `.log` exists, in whatever state."""
     states = (FileState.CLEANED, FileState.SWAP, FileState.LIVE)
     return any(_is_ingested(directory, segment, state) for state in states)
 
 
 def _is_ingested(
-    directory: DirFd, segment: SealedSegment, state: FileState = FileState.LIVE
+    directory: Directory, segment: SealedSegment, state: FileState = FileState.LIVE
 ) -> bool:
     """Returns whether the `.log` of a segment is this one, which may have grown since."""
     try:

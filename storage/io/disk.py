@@ -29,11 +29,19 @@ import stat
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from enum import StrEnum
-from typing import NamedTuple
+from mmap import ACCESS_READ, mmap
 
 from ..errors import CorruptError, LogDirError, SegmentGone
 from . import openat
+from .directory import (
+    Directory,
+    DirectoryEntry,
+    FilesByName,
+    FileType,
+    HeldDirectory,
+    ReadableFile,
+    read_all,
+)
 from .openat import OpenedDirectory
 
 # errno values for a name that is gone; network file systems report ESTALE for ENOENT.
@@ -57,55 +65,7 @@ def absolute_path(path: str) -> str:
     return os.path.abspath(path)
 
 
-class FileType(StrEnum):
-    """The kind of a directory entry, without following links. The value is its name in messages."""
-
-    FILE = "regular file"
-    DIRECTORY = "directory"
-    SYMLINK = "symbolic link"
-    FIFO = "FIFO"
-    SOCKET = "socket"
-    DEVICE = "device"
-
-    @classmethod
-    def of(cls, mode: int) -> FileType:
-        """Returns the kind for `mode`, the `st_mode` of an `lstat`."""
-        return _KINDS.get(stat.S_IFMT(mode), cls.DEVICE)
-
-
-_KINDS = {
-    stat.S_IFREG: FileType.FILE,
-    stat.S_IFDIR: FileType.DIRECTORY,
-    stat.S_IFLNK: FileType.SYMLINK,
-    stat.S_IFIFO: FileType.FIFO,
-    stat.S_IFSOCK: FileType.SOCKET,
-}
-
-
-class DirectoryEntry(NamedTuple):
-    """One name in a directory. `stat` (an `lstat`) is set if the caller of the listing requested
-    it, else None. `inode` is the listing's; it distinguishes an entry from its successor of the
-    same name."""
-
-    name: str
-    kind: FileType
-    inode: int
-    stat: os.stat_result | None = None
-
-    @property
-    def is_dir(self) -> bool:
-        return self.kind is FileType.DIRECTORY
-
-    @property
-    def is_file(self) -> bool:
-        return self.kind is FileType.FILE
-
-
-# The status of regular files by name, None where none was requested.
-FilesByName = dict[str, os.stat_result | None]
-
-
-class DirFd:
+class DirFd(Directory):
     """A log directory (constructed from the user's path), or a directory below one (from
     `child`)."""
 
@@ -117,9 +77,11 @@ class DirFd:
         self.name = ""
         self._parent: DirFd | None = None
 
+    @property
+    def is_local(self) -> bool:
+        return True
+
     def child(self, name: str) -> DirFd:
-        """Returns the directory `name` in this one. It is not checked for existence until its first
-        use."""
         directory = DirFd(self.path_of(name))
         directory.name = name
         directory._parent = self
@@ -127,34 +89,22 @@ class DirFd:
 
     @property
     def parent(self) -> DirFd | None:
-        """The directory that it was obtained from; None if its own path was given."""
         return self._parent
 
     def path_of(self, name: str) -> str:
-        """Returns the path of `name` in this directory, for messages. Raises ValueError if `name`
-        is not a single plain name."""
         if not openat.is_name(name):
             raise ValueError(f"not a name in a directory: {name!r}")
         return self._prefix + name
 
     def list(self, wants_stat: Callable[[str], bool] | None = None) -> list[DirectoryEntry]:
-        """Returns the entries in no particular order, with `stat` set for the names for which
-        `wants_stat` returns true.
-
-        Entries that vanish during the listing are left out.
-        """
         with self._opened() as directory:
             return _list(directory, self.path, wants_stat)
 
     def files(self, *examined: str) -> tuple[FilesByName, Sequence[DirectoryEntry]]:
-        """Returns the regular files by name, and all other entries, the status of each only if its
-        name ends in one of `examined`. A faster `list` for a directory with many files."""
         with self._opened() as directory:
             return _files(directory, self.path, examined)
 
     def stat(self, name: str | None = None) -> os.stat_result:
-        """Returns the `lstat` of `name`, or of this directory. A log directory that is itself a
-        link is followed."""
         if name is None:
             if self._parent is not None:
                 return self._parent._stat(self.name, self.path)
@@ -174,24 +124,18 @@ class DirFd:
             return openat.lstat(name, directory)
 
     def open(self, name: str) -> OpenFile:
-        """Opens the regular file `name` for reading."""
         path = self.path_of(name)
         with self._opened() as directory:
             return _open_file(name, directory, path)
 
-    def hold(self, parent: OpenDirFd | None = None) -> OpenDirFd:
-        """Opens this directory as it is now; files can be opened in it while the result exists.
-        `parent`: the directory that contains this one, if the caller holds it, which is faster."""
+    def hold(self, parent: HeldDirectory | None = None) -> OpenDirFd:
         if parent is None:
             return OpenDirFd(self, self._open())
+        assert isinstance(parent, OpenDirFd)
         try:
             return OpenDirFd(self, openat.open_directory(self.name, parent.opened))
         except OSError as error:
             raise _translated(error, self.path, LogDirError) from None
-
-    def read_small(self, name: str, limit: int) -> bytes:
-        """Returns the content of `name`. Raises CorruptError if it has more than `limit` bytes."""
-        return _read_small(self.open(name), limit)
 
     @contextmanager
     def _opened(self) -> Iterator[OpenedDirectory]:
@@ -212,7 +156,7 @@ class DirFd:
         return f"DirFd({self.path!r})"
 
 
-class OpenDirFd:
+class OpenDirFd(HeldDirectory):
     """A directory that is held open: a file in it is opened in one step, not from the log directory
     down.
 
@@ -227,32 +171,21 @@ class OpenDirFd:
         self.opened = opened
 
     def path_of(self, name: str) -> str:
-        """Returns a path for messages, as `DirFd.path_of`."""
         return self._directory.path_of(name)
 
     def list(self, wants_stat: Callable[[str], bool] | None = None) -> list[DirectoryEntry]:
-        """Returns the entries, as `DirFd.list`."""
         return _list(self.opened, self._directory.path, wants_stat)
 
     def files(self, *examined: str) -> tuple[FilesByName, Sequence[DirectoryEntry]]:
-        """Returns regular files and other entries, as `DirFd.files`."""
         return _files(self.opened, self._directory.path, examined)
 
     def stat(self) -> os.stat_result:
-        """Returns the status of this directory, whatever has its name now."""
         return openat.status_of(self.opened)
 
     def open(self, name: str) -> OpenFile:
-        """Opens a file, as `DirFd.open`."""
         return _open_file(name, self.opened, self._directory.path_of(name))
 
-    def read_small(self, name: str, limit: int) -> bytes:
-        """Returns the content of `name`, as `DirFd.read_small`."""
-        return _read_small(self.open(name), limit)
-
     def is_removed(self) -> bool:
-        """Returns whether its name no longer exists or belongs to another directory; False if that
-        cannot be determined."""
         try:
             now = self._directory.stat()
             held = self.stat()
@@ -266,14 +199,14 @@ class OpenDirFd:
         close(self.opened)
 
 
-class OpenFile:
+class OpenFile(ReadableFile):
     """A regular file open for reading. It stays readable after the file is deleted or replaced.
 
     The descriptor is closed with the last reference, so that a reader is safe when a cache evicts
     the file.
     """
 
-    __slots__ = ("fd", "identity", "path")
+    __slots__ = ("fd",)
 
     def __init__(self, fd: int, path: str) -> None:
         """Takes ownership of `fd`, even when it raises CorruptError because it is not a regular
@@ -288,25 +221,15 @@ class OpenFile:
     def stat(self) -> os.stat_result:
         return os.fstat(self.fd)
 
-    def holds(self, data: bytes) -> bool:
-        """Whether `data` is the file's whole content."""
-        return self.size() == len(data) and self.read(0, len(data)) == data
-
     def size(self) -> int:
-        """Returns the current size in bytes."""
         if _HAS_PREAD:
             return os.lseek(self.fd, 0, os.SEEK_END)  # the file offset is not used
         return os.fstat(self.fd).st_size
 
     def is_removed(self) -> bool:
-        """Returns whether the file has no name any more; its disk space is freed when it is
-        closed."""
         return os.fstat(self.fd).st_nlink == 0
 
     def next_data(self, position: int) -> int:
-        """Returns the first position at or after `position` that is not in a hole (Linux's
-        SEEK_DATA), or the file's size if only a hole follows. The bytes in between read as
-        zeros. Where the system does not tell holes from data, nothing is taken for a hole."""
         if not _HAS_SEEK_DATA:
             return min(position, self.size())
         try:
@@ -317,7 +240,6 @@ class OpenFile:
             raise _translated(error, self.path, CorruptError) from None
 
     def read(self, position: int, size: int) -> bytes:
-        """Returns `size` bytes from `position`; fewer only at the end of the file."""
         if size > _TRUSTED_READ:
             size = min(size, max(self.size() - position, 0))
         data = self._pread(position, size)
@@ -331,8 +253,6 @@ class OpenFile:
         return b"".join(parts)
 
     def read_into(self, position: int, buffer: memoryview | bytearray) -> int:
-        """Fills `buffer` from `position`. Returns the number of bytes read, less than the buffer's
-        size only at the end of the file."""
         view = memoryview(buffer).cast("B")
         filled = 0
         while filled < len(view):
@@ -347,6 +267,9 @@ class OpenFile:
                 break
             filled += count
         return filled
+
+    def content(self, size: int) -> mmap | bytes:
+        return mmap(self.fd, size, access=ACCESS_READ)
 
     def _pread(self, position: int, size: int) -> bytes:
         try:
@@ -368,43 +291,6 @@ class OpenFile:
 
     def __repr__(self) -> str:
         return f"OpenFile({self.path!r})"
-
-
-class NoFile(OpenFile):
-    """A stand-in for a regular file whose name belongs to something else, such as a symbolic link
-    or a FIFO, which is neither followed nor opened. It has no bytes; `error` describes what is
-    there."""
-
-    __slots__ = ("_status", "error")
-
-    def __init__(self, status: os.stat_result, error: CorruptError) -> None:
-        """`status`: the `lstat` of the entry."""
-        self.fd = -1
-        self.path = error.file
-        self.identity = (status.st_dev, status.st_ino)
-        self.error = error
-        self._status = status
-
-    def stat(self) -> os.stat_result:
-        return self._status
-
-    def size(self) -> int:
-        return 0
-
-    def is_removed(self) -> bool:
-        return False
-
-    def next_data(self, position: int) -> int:
-        return 0
-
-    def read_into(self, position: int, buffer: memoryview | bytearray) -> int:
-        return 0
-
-    def _pread(self, position: int, size: int) -> bytes:
-        return b""
-
-    def __del__(self, close: Callable[[int], None] = os.close) -> None:
-        """Does nothing: there is no descriptor to close."""
 
 
 def _list(
@@ -447,14 +333,7 @@ def read_given(path: str, limit: int) -> bytes:
     and OSError."""
     with located(path, CorruptError):
         descriptor = openat.open_given(path)
-    return _read_small(OpenFile(descriptor, path), limit)
-
-
-def _read_small(file: OpenFile, limit: int) -> bytes:
-    data = file.read(0, limit + 1)
-    if len(data) > limit:
-        raise CorruptError(f"larger than {limit} bytes, the limit for this file", file.path)
-    return data
+    return read_all(OpenFile(descriptor, path), limit)
 
 
 def _entry(

@@ -24,6 +24,7 @@ from contextlib import contextmanager, suppress
 from typing import NamedTuple, cast
 
 from ..errors import CorruptError, LogDirError, SegmentGone, StorageError
+from .directory import ReadableFile
 from .disk import DirFd, OpenFile, located
 
 Buffer = bytes | bytearray | memoryview
@@ -386,11 +387,15 @@ class WritableFile(OpenFile):
                 position += count
                 view = view[count:]
 
-    def copy_from(self, source: OpenFile, size: int) -> None:
+    def copy_from(self, source: ReadableFile, size: int) -> None:
         """Makes the first `size` bytes of another file the content of this one, which is empty.
         Shares the blocks where the file system can; holes stay holes."""
         with _named(self.path):
-            is_clone = size == source.size() and _calls.clone(self.fd, source.fd)
+            is_clone = (
+                isinstance(source, OpenFile)
+                and size == source.size()
+                and _calls.clone(self.fd, source.fd)
+            )
         position = size if is_clone else source.next_data(0)
         while position < size:
             data = source.read(position, min(_COPIED, size - position))

@@ -16,6 +16,7 @@ import threading
 from typing import Self
 
 from ..errors import LogDirLocked, SegmentGone
+from .directory import Directory
 from .disk import DirFd
 from .durable import WritableDirFd, WritableFile
 
@@ -61,10 +62,12 @@ class DirectoryLock:
         self.release()
 
 
-def who_holds(directory: DirFd) -> int:
+def who_holds(directory: Directory) -> int:
     """Returns the pid of the directory's holder, -1 if the system does not report it, 0 if there is
     none. Changes nothing. Other systems than Linux report no holder: there, the lock file, which a
     holder removes in the end, is taken as a sign of one."""
+    if not isinstance(directory, DirFd):
+        return 0  # no process of this machine writes to an archive or a server's directory
     status = directory.stat()
     with _guard:
         if (status.st_dev, status.st_ino) in _held:

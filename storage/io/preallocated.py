@@ -10,19 +10,19 @@ from __future__ import annotations
 from typing import Final
 
 from ..errors import StorageError
-from .disk import DirFd, NoFile, OpenFile
+from .directory import Directory, NoFile, ReadableFile
 from .lock import who_holds
 
 _CHUNK: Final = 1 << 20
 
 
-def is_preallocated(directory: DirFd, file: OpenFile, start: int, end: int) -> bool:
+def is_preallocated(directory: Directory, file: ReadableFile, start: int, end: int) -> bool:
     """Returns whether bytes [``start``, ``end``) at the end of an active ``.log`` are only zeros,
     while a process that writes holds the lock of the partition's log directory."""
     return has_writer(directory) and is_zero(file, start, end)
 
 
-def has_writer(directory: DirFd) -> bool:
+def has_writer(directory: Directory) -> bool:
     """Returns whether a process that writes holds the lock of the partition's log directory. The
     answer may change although no file does: the system releases the lock of a process that is
     killed."""
@@ -35,7 +35,7 @@ def has_writer(directory: DirFd) -> bool:
         return False
 
 
-def is_zero(file: OpenFile, start: int, end: int) -> bool:
+def is_zero(file: ReadableFile, start: int, end: int) -> bool:
     """Returns whether a range of a regular file holds nothing but zeros; holes are not read."""
     if isinstance(file, NoFile):
         return False

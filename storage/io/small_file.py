@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 
 from ..errors import CorruptError, SegmentGone, StorageError
 from ..wording import printable
-from .disk import DirFd, OpenDirFd
+from .directory import Directory, HeldDirectory
 
 T = TypeVar("T")
 
@@ -30,7 +30,7 @@ def stamp(status: stat_result) -> Stamp | None:
 
 
 def read_value(
-    directory: DirFd | OpenDirFd, name: str, limit: int, parse: Callable[[bytes], T]
+    directory: Directory | HeldDirectory, name: str, limit: int, parse: Callable[[bytes], T]
 ) -> T:
     """Reads and parses a file of at most `limit` bytes. Raises SegmentGone if there is none; adds
     the file's path to a CorruptError of `parse`."""
@@ -55,7 +55,7 @@ class SmallFile(Generic[T]):
 
     def __init__(
         self,
-        directory: DirFd,
+        directory: Directory,
         name: str,
         limit: int,
         parse: Callable[[bytes], T],

@@ -14,6 +14,7 @@ from ..errors import LogDirError, SegmentGone
 from ..format.files.checkpoints import MetaProperties, format_meta_properties, parse_meta_properties
 from ..format.files.names import META_PROPERTIES_FILE
 from ..format.primitives import random_uuid_text
+from ..io.directory import Directory
 from ..io.disk import DirFd
 from ..io.durable import WritableDirFd
 from ..io.lock import LOCK_FILE, DirectoryLock
@@ -57,7 +58,7 @@ def refuse_paths(paths: str | Sequence[str], required: MetaProperties | None) ->
     """Raises what `hold` and `identify` would, as far as reading alone can tell, so that wrong
     arguments do not change any directory. Returns the paths of those that already are log
     directories."""
-    there: list[DirFd] = []
+    there: list[Directory] = []
     known: dict[Hashable, str] = {}
     for path in _listed(paths):
         directory = DirFd(path)
@@ -107,7 +108,7 @@ def _listed(paths: str | Sequence[str]) -> list[str]:
     return found
 
 
-def _meta(directory: DirFd) -> MetaProperties | None:
+def _meta(directory: Directory) -> MetaProperties | None:
     """Returns the owner, None if it has none yet. Raises CorruptError if it cannot be read."""
     try:
         return read_value(
@@ -137,7 +138,7 @@ def _owner(
     return owner
 
 
-def _identity(directory: DirFd) -> Hashable:
+def _identity(directory: Directory) -> Hashable:
     """Returns device and inode, None if the path does not exist."""
     try:
         status = directory.stat()
@@ -152,5 +153,5 @@ def _refuse_twice(path: str, identity: Hashable, known: Mapping[Hashable, str]) 
         raise LogDirError(path, f"the same directory as {printable(known[identity])}; give it once")
 
 
-def _is_empty(directory: DirFd) -> bool:
+def _is_empty(directory: Directory) -> bool:
     return all(entry.name in _NOTHING for entry in directory.list())

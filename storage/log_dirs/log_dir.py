@@ -27,7 +27,8 @@ from ..format.files.checkpoints import (
     parse_partition_metadata,
 )
 from ..format.files.names import PartitionDirName, PartitionState, TopicPartition
-from ..io.disk import DirectoryEntry, DirFd, FileType, OpenDirFd
+from ..io.directory import Directory, DirectoryEntry, FileType, HeldDirectory
+from ..io.disk import DirFd
 from ..io.small_file import SmallFile, Stamp, read_value, stamp
 from ..wording import printable
 
@@ -53,7 +54,7 @@ class PartitionDir(NamedTuple):
     inode: int
 
     @property
-    def directory(self) -> DirFd:
+    def directory(self) -> Directory:
         return self.log_dir.directory.child(self.name)
 
     @property
@@ -65,13 +66,13 @@ class PartitionDir(NamedTuple):
         none."""
         return self.log_dir.log_start_offsets.get((self.topic, self.partition), 0)
 
-    def topic_id(self, held: OpenDirFd | None = None) -> str:
+    def topic_id(self, held: HeldDirectory | None = None) -> str:
         """Returns the id in partition.metadata; "" if there is no such file. `held`: this
         directory, if the caller holds it. Raises CorruptError if the file is torn."""
         return read_topic_id(self.directory if held is None else held)
 
 
-def read_topic_id(directory: DirFd | OpenDirFd) -> str:
+def read_topic_id(directory: Directory | HeldDirectory) -> str:
     """Returns `PartitionDir.topic_id` of a partition's directory."""
     name, limit = names.PARTITION_METADATA_FILE, _MAX_PARTITION_METADATA_BYTES
     try:
@@ -256,7 +257,7 @@ def owner_differences(
         yield "node", str(meta.node_id), str(owner.node_id)
 
 
-def check_is_log_dir(directory: DirFd) -> None:
+def check_is_log_dir(directory: Directory) -> None:
     """Raises LogDirError, with what to give instead, unless a broker may have used `directory`."""
     try:
         directory.hold()  # raises what listing it would
@@ -313,7 +314,7 @@ def _of_several(found: Sequence[tuple[str, str]]) -> str:
     return f"not a log directory, but holds some: {', '.join(described)}; {advice}"
 
 
-def _has(directory: DirFd, name: str, condition: Callable[[DirectoryEntry], bool]) -> bool:
+def _has(directory: Directory, name: str, condition: Callable[[DirectoryEntry], bool]) -> bool:
     """Returns whether the directory `name` has such an entry; False if it cannot be listed."""
     try:
         return any(condition(entry) for entry in directory.child(name).list())

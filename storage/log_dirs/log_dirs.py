@@ -22,6 +22,7 @@ from ..errors import (
     UnknownTopic,
 )
 from ..format.files.names import METADATA_TOPIC, PartitionState, TopicPartition
+from ..io.directory import Directory
 from ..io.disk import DirFd, absolute_path
 from ..io.local_path import local_path
 from ..log.read.context import ReadContext
@@ -296,7 +297,7 @@ def _path_identity(path: str) -> tuple[int, int] | None:
     return None
 
 
-def _identity(directory: DirFd) -> tuple[int, int]:
+def _identity(directory: Directory) -> tuple[int, int]:
     """Returns device and inode. Raises SegmentGone."""
     status = directory.stat()
     return status.st_dev, status.st_ino

@@ -18,7 +18,7 @@ from typing import Any
 from ..cleaner.cleaning_state import LogCleaningState
 from ..errors import CleaningAborted, SegmentGone
 from ..format.files.names import METADATA_TOPIC, PartitionState, TopicPartition
-from ..io.disk import DirFd
+from ..io.directory import Directory
 from ..log.delete import leftovers
 from ..log.delete.leftovers import LeftoverKind
 from ..wording import printable
@@ -112,7 +112,7 @@ def _of_partition(found: PartitionDir, strays: bool) -> Iterator[FoundLeftover]:
         return
 
 
-def _size(directory: DirFd) -> int:
+def _size(directory: Directory) -> int:
     """Returns the bytes of all files in a directory."""
     entries = directory.list(lambda name: True)
     return sum(each.stat.st_size for each in entries if each.is_file and each.stat is not None)

@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 
 from ..errors import CorruptError, LogDirError, SegmentGone, StorageError, fresh
 from ..format.files.names import LEADER_EPOCH_FILE, METADATA_TOPIC, FileKind, TopicPartition
-from ..io.disk import DirFd
+from ..io.directory import Directory
 from ..log.read.context import ReadContext
 from ..log.read.log import Log
 from ..log.state.election import ReplicaEnd, elect, truncation_offset
@@ -128,7 +128,7 @@ class _LogState(NamedTuple):
     directory_mtime: int = 0
 
     @classmethod
-    def of(cls, directory: DirFd, active: str) -> _LogState:
+    def of(cls, directory: Directory, active: str) -> _LogState:
         try:
             directory_mtime = directory.stat().st_mtime_ns
             if not active:
@@ -390,7 +390,7 @@ def _stamps(copies: Iterable[PartitionDir]) -> tuple[tuple[int, int], ...]:
     return tuple(_stamp(copy.directory) for copy in copies)
 
 
-def _stamp(directory: DirFd) -> tuple[int, int]:
+def _stamp(directory: Directory) -> tuple[int, int]:
     try:
         status = directory.stat(LEADER_EPOCH_FILE)
     except (SegmentGone, OSError):

@@ -42,7 +42,7 @@ from ..format.messages.metadata import format_metadata_record
 from ..format.records.encoder import BatchPlan, encode
 from ..format.records.record_columns import RecordColumns, SimpleRecord
 from ..format.records.validate import AppendOrigin
-from ..io.disk import DirFd
+from ..io.directory import Directory
 from ..io.durable import WritableDirFd
 from ..log.append.writer import LogWriter
 from ..log.load.log_loader import LogLoader, RecoveryPlan
@@ -118,7 +118,7 @@ class LeaderTerm:
         directory.write_atomically(QUORUM_STATE_FILE, format_leader(old, self.node_id, self.epoch))
 
     def _batches(
-        self, directory: DirFd, groups: Sequence[Sequence[NewRecord]], now_ms: int
+        self, directory: Directory, groups: Sequence[Sequence[NewRecord]], now_ms: int
     ) -> Iterator[bytes]:
         """Yields the batches of the term, the first one with the LeaderChange record."""
         voter = {"voterId": self.node_id}
@@ -142,7 +142,7 @@ class LeaderTerm:
 
 
 def plan_term(
-    directory: DirFd, meta: MetaProperties, metadata: ClusterMetadata, now_ms: int
+    directory: Directory, meta: MetaProperties, metadata: ClusterMetadata, now_ms: int
 ) -> tuple[LeaderTerm, MetadataImage]:
     """Plans a term of the node that owns `directory`, that of a stopped node's metadata log, of
     which `metadata` is the reader. Returns it with the cluster at its beginning. Only reads.
@@ -176,7 +176,7 @@ def plan_term(
     return LeaderTerm(meta.node_id, epoch, recovery.end_offset, recovery), image
 
 
-def _is_torn_at_end(directory: DirFd, recovery: RecoveryPlan) -> bool:
+def _is_torn_at_end(directory: Directory, recovery: RecoveryPlan) -> bool:
     """Returns whether recovery takes away nothing but the end of the last segment, in which there
     is no whole batch."""
     parsed = (parse_segment_file(entry.name) for entry in directory.list())
@@ -199,7 +199,7 @@ def _close(writer: LogWriter) -> None:
         writer.abandon()
 
 
-def _quorum_state(directory: DirFd) -> QuorumState:
+def _quorum_state(directory: Directory) -> QuorumState:
     """Returns the node's own note of the quorum. Raises LogDirError if there is none, or if it is
     damaged."""
     path = directory.path_of(QUORUM_STATE_FILE)
@@ -235,7 +235,7 @@ def _refuse_other_voters(
         raise LogDirError(path, f"{why}, but this one is {meta.directory_id}")
 
 
-def _shared(directory: DirFd, groups: Sequence[Sequence[NewRecord]]) -> Iterator[list[bytes]]:
+def _shared(directory: Directory, groups: Sequence[Sequence[NewRecord]]) -> Iterator[list[bytes]]:
     """Yields the values of records for a batch each. Raises LogDirError for a group that is too
     large."""
     values: list[bytes] = []

@@ -27,7 +27,7 @@ from ..format.messages.metadata import MetadataRecord, parse_metadata_record
 from ..format.records import batch as b
 from ..format.records.columns import VALUE_SIZE, VALUE_START, Columns
 from ..format.records.decoder import BadBatch
-from ..io.disk import DirFd
+from ..io.directory import Directory
 from ..io.small_file import read_value
 from ..log.read.context import ReadContext
 from ..log.read.lookup import extent_from, position_for
@@ -164,7 +164,7 @@ def control_entries(view: View, end: int) -> Iterator[MetadataEntry]:
                     yield from _parsed(view.batch(segment, header), 0, end, Problems())
 
 
-def read_quorum_state(directory: DirFd) -> QuorumState | None:
+def read_quorum_state(directory: Directory) -> QuorumState | None:
     """Returns what `quorum-state` beside the metadata log says, None if there is no such file.
     Raises CorruptError."""
     try:
@@ -177,7 +177,7 @@ def read_quorum_state(directory: DirFd) -> QuorumState | None:
 class MetadataSnapshot:
     """A snapshot in the directory of the metadata log."""
 
-    directory: DirFd
+    directory: Directory
     file: str
     end_offset: int
     epoch: int
@@ -211,7 +211,7 @@ class MetadataSnapshot:
         return None
 
 
-def list_snapshots(directory: DirFd) -> list[MetadataSnapshot]:
+def list_snapshots(directory: Directory) -> list[MetadataSnapshot]:
     """Returns the snapshots beside the metadata log, the newest first."""
     found: list[tuple[MetadataSnapshotName, str]] = []
     for entry in directory.list():

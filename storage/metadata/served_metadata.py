@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from ..format.files.names import METADATA_TOPIC
-from ..io.disk import DirFd
+from ..io.directory import Directory
 from ..log.read.context import ReadContext
 from ..log.read.log import Log
 from .cluster_metadata import ClusterMetadata
@@ -16,7 +16,7 @@ class MetadataDir(Protocol):
     """A directory of `__cluster_metadata-0`; equal to itself as long as it is not made again."""
 
     @property
-    def directory(self) -> DirFd: ...
+    def directory(self) -> Directory: ...
     def log_start_offset(self) -> int: ...
 
 

@@ -24,6 +24,7 @@ from ..format.records.batch import Int64s
 from ..format.records.columns import Damage
 from ..ingest.commit_file import STAGING_SUFFIX
 from ..ingest.staging import staging_path
+from ..io.directory import Directory
 from ..io.disk import DirFd
 from ..log.read.on_disk import LogOnDisk, PartitionOnDisk
 from ..log_dirs.engine import Engine
@@ -169,7 +170,7 @@ class _Searcher:
         return offsets if len(offsets) or not is_whole else None
 
 
-def _futures(engine: Engine, key: TopicPartition) -> Iterator[DirFd]:
+def _futures(engine: Engine, key: TopicPartition) -> Iterator[Directory]:
     """Yields the directories into which a broker was moving the partition."""
     for log_dir in engine.log_dirs.dirs:
         for each in log_dir.partitions():
@@ -178,7 +179,7 @@ def _futures(engine: Engine, key: TopicPartition) -> Iterator[DirFd]:
                 yield each.directory
 
 
-def _staged(engine: Engine, key: TopicPartition) -> Iterator[DirFd]:
+def _staged(engine: Engine, key: TopicPartition) -> Iterator[Directory]:
     """Yields the directories beside the log directories in which kafkafs has staged files that may
     be of the partition: what Spark jobs write, and what an unfinished compaction has made."""
     name = partition_dir(*key)
@@ -196,7 +197,7 @@ def log_dir_paths(engine: Engine) -> list[str]:
     return list(dict.fromkeys(made(path) for path in paths for made in (abspath, realpath)))
 
 
-def _below(directory: DirFd, depth: int) -> Iterator[DirFd]:
+def _below(directory: Directory, depth: int) -> Iterator[Directory]:
     """Yields the directories in a directory, down to a depth. What is removed meanwhile, and what
     is not a directory, is left out."""
     try:

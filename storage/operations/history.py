@@ -29,7 +29,7 @@ from ..format.files.names import PartitionState, TopicPartition, may_be_of_topic
 from ..format.kernels import keys as kernel
 from ..format.layout import MAX_OFFSET
 from ..format.records.columns import Columns, Damage, Record
-from ..io.disk import DirFd
+from ..io.directory import Directory
 from ..lines.json_output import record_as_json
 from ..log.read.log import Log
 from ..log.read.on_disk import LogOnDisk, PartitionOnDisk
@@ -68,7 +68,7 @@ class History(PartitionsRequest):
             return sorted({*PartitionsRequest.units(self, engine), *aside})
         return [key for name in self.selection.names for key in _partitions(engine, *name)]
 
-    def directories(self, engine: Engine) -> list[DirFd]:
+    def directories(self, engine: Engine) -> list[Directory]:
         """Returns the directories that are searched."""
         found = (life for key in self.units(engine) for life in lives(engine, key))
         return [each for life in found for each in life.directories]
@@ -107,12 +107,12 @@ class Life:
     for the partition in use."""
 
     log: Log
-    replicas: Sequence[DirFd] = ()
-    aside: Sequence[DirFd] = ()
+    replicas: Sequence[Directory] = ()
+    aside: Sequence[Directory] = ()
     state: VersionState | None = None
 
     @property
-    def directories(self) -> list[DirFd]:
+    def directories(self) -> list[Directory]:
         return [self.log.directory, *self.replicas, *self.aside]
 
 
@@ -141,7 +141,7 @@ def lives(engine: Engine, key: TopicPartition) -> Iterator[Life]:
         yield current
 
 
-def _directories(found: Sequence[PartitionDir]) -> list[DirFd]:
+def _directories(found: Sequence[PartitionDir]) -> list[Directory]:
     return [each.directory for each in found]
 
 

@@ -7,11 +7,12 @@ from collections.abc import Sequence
 
 from ..errors import CorruptError, LogDirError, SegmentGone
 from ..format.files.names import META_PROPERTIES_FILE
+from ..io.directory import Directory
 from ..io.disk import DirFd
 from ..wording import printable
 
 
-def refuse_in_log_dir(path: str, sources: Sequence[DirFd]) -> None:
+def refuse_in_log_dir(path: str, sources: Sequence[Directory]) -> None:
     """Raises LogDirError if a directory, at an absolute path, is or would be in a log directory, of
     `sources` or any other: a broker does not open one that contains directories of other kinds."""
     known = [_identity(each) for each in sources]
@@ -25,7 +26,7 @@ def refuse_in_log_dir(path: str, sources: Sequence[DirFd]) -> None:
             return
 
 
-def _identity(directory: DirFd) -> tuple[int, int] | None:
+def _identity(directory: Directory) -> tuple[int, int] | None:
     try:
         status = directory.stat()
     except (SegmentGone, LogDirError):
@@ -33,7 +34,7 @@ def _identity(directory: DirFd) -> tuple[int, int] | None:
     return status.st_dev, status.st_ino
 
 
-def _has(directory: DirFd, name: str) -> bool:
+def _has(directory: Directory, name: str) -> bool:
     try:
         directory.stat(name)
     except (SegmentGone, LogDirError, CorruptError):

@@ -16,7 +16,7 @@ from ..format.records.batch import BatchTable
 from ..format.records.columns import Columns
 from ..format.records.decoder import BadBatch, Decoder, are_plain
 from ..format.records.joined_columns import JoinedColumns
-from ..io.disk import OpenFile
+from ..io.directory import ReadableFile
 from .survey import ReferencedViews, ViewReference
 
 # A larger file costs more to read than to open.
@@ -58,7 +58,7 @@ class SmallRanges:
             self._batches.append(self._batches[-1] + count)
         return count > 0
 
-    def _read(self, file: OpenFile, reference: ViewReference, start: int, end: int) -> int:
+    def _read(self, file: ReadableFile, reference: ViewReference, start: int, end: int) -> int:
         """Reads a file after the others. Returns its number of batches, 0 unless all of its bytes
         are valid batches of records, and all of these are in the range."""
         log, at, row = reference.files[0], self._size, self._batches[-1]

@@ -21,7 +21,8 @@ from ..config.kafka import reader_config, run_configs
 from ..errors import CorruptError, LogDirError, SegmentGone, UnknownPartition
 from ..format.files.names import FileKind, segment_file
 from ..format.records.columns import Columns, Damage
-from ..io.disk import DirFd, OpenDirFd, OpenFile
+from ..io.directory import Directory, HeldDirectory, ReadableFile
+from ..io.disk import DirFd
 from ..log.read.context import ReadContext
 from ..log.read.log import Log
 from ..log.read.segments import LogFile, Segments
@@ -144,7 +145,7 @@ class ReferencedViews:
         """Raises ConfigError if Kafka would refuse one of the ``configs``."""
         limits = read_limits(reader_config(run_configs(configs.items())))
         self._context = ReadContext(replace(limits, open_files=_OPEN_FILES))
-        self._log_dirs: dict[str, tuple[DirFd, OpenDirFd]] = {}
+        self._log_dirs: dict[str, tuple[Directory, HeldDirectory]] = {}
 
     def scan(
         self, reference: ViewReference, start: int, end: int, isolation: Isolation
@@ -180,7 +181,7 @@ class ReferencedViews:
         """The limit of the configs."""
         return self._context.limits.max_batch_bytes
 
-    def open_single(self, reference: ViewReference) -> OpenFile | None:
+    def open_single(self, reference: ViewReference) -> ReadableFile | None:
         """Opens the only file of a view; None if it is not as it was."""
         (file,) = reference.files
         try:
@@ -193,7 +194,7 @@ class ReferencedViews:
             return None
         return opened if _is_same(file, opened.stat(), reference.next_base < 0) else None
 
-    def _log_dir(self, path: str) -> tuple[DirFd, OpenDirFd]:
+    def _log_dir(self, path: str) -> tuple[Directory, HeldDirectory]:
         """Returns a log directory, which is held open for other references to it."""
         found = self._log_dirs.get(path)
         if found is None:
@@ -202,7 +203,12 @@ class ReferencedViews:
         return found
 
     def _segments(
-        self, reference: ViewReference, directory: DirFd, held: OpenDirFd, start: int, end: int
+        self,
+        reference: ViewReference,
+        directory: Directory,
+        held: HeldDirectory,
+        start: int,
+        end: int,
     ) -> Segments:
         files, found = reference.files, []
         for number, file in enumerate(files):
@@ -218,7 +224,7 @@ class ReferencedViews:
             found.append(Segment(of_segment, file.size, file.mtime_ns, next_base))
         return Segments(found)
 
-    def _open(self, held: OpenDirFd, file: LogFile, is_active: bool) -> OpenFile:
+    def _open(self, held: HeldDirectory, file: LogFile, is_active: bool) -> ReadableFile:
         """Opens a file, and keeps it for its segment. Raises SegmentGone if it is another one."""
         opened = held.open(segment_file(file.base_offset, FileKind.LOG, file.state))
         if not _is_same(file, opened.stat(), is_active):

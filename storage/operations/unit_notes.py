@@ -12,7 +12,7 @@ import posixpath
 from typing import Any, Final
 
 from ..errors import CorruptError, LogDirError, OtherJob, SegmentGone
-from ..io.disk import DirFd
+from ..io.directory import Directory
 from ..io.durable import WritableDirFd
 
 _MOST_BYTES: Final = 1 << 30
@@ -85,7 +85,7 @@ def unit_note(unit: str) -> str:
     return f"unit-{hashlib.sha256(unit.encode()).hexdigest()[:32]}.json"
 
 
-def read_note(directory: DirFd, name: str) -> Any:
+def read_note(directory: Directory, name: str) -> Any:
     """Returns the content of a note, None if it does not exist. Raises CorruptError if it is not
     JSON."""
     try:

@@ -35,7 +35,7 @@ from ..format.files.checkpoints import (
 from ..format.files.names import PartitionState, TopicPartition
 from ..format.records.decoder import Decoder
 from ..ingest.commit_file import read_commit_records
-from ..io.disk import DirFd
+from ..io.directory import Directory
 from ..io.lock import who_holds
 from ..io.retry import ATTEMPTS
 from ..log.check.partition_listing import PartitionListing
@@ -67,7 +67,7 @@ _OFFSET_FILES = {
 _PAUSES: Final = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2)
 
 
-def fingerprint(directory: DirFd) -> str:
+def fingerprint(directory: Directory) -> str:
     """Returns a value that differs after any change of a file in a partition's directory. A broker
     writes to an index without changing the file's size or mtime, but only after it appended to the
     log. Raises SegmentGone if the directory was removed."""

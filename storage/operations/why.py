@@ -17,7 +17,7 @@ from ..cleaner.horizons import NO_HORIZON, next_horizon
 from ..cleaner.plan import COMPACT, Bound, CleanPlan
 from ..config.kafka import TopicConfig
 from ..format.files.names import FileKind, FileState, parse_segment_file
-from ..io.disk import DirFd
+from ..io.directory import Directory
 from ..io.retry import retry_if_gone
 from ..log.delete import retention
 from ..log.delete.retention import Outlook
@@ -171,7 +171,7 @@ def _standings(
         )
 
 
-def _being_written(directory: DirFd) -> set[int]:
+def _being_written(directory: Directory) -> set[int]:
     """Returns the base offsets of segments that a cleaner has not yet swapped in, including those
     of a cleaner that was killed."""
     names = (parse_segment_file(entry.name) for entry in directory.list())

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from ..errors import CorruptError
 from ..format.layout import MAX_OFFSET
 from ..format.records.batch import BatchHeader
-from ..io.disk import OpenFile
+from ..io.directory import ReadableFile
 
 
 @dataclass(slots=True)
@@ -24,7 +24,7 @@ class Extent:
     boundary. The segment holds offsets in [``base_offset``, ``limit_offset``);
     ``previous_offset`` is the last offset before ``start`` (-1 if unknown)."""
 
-    file: OpenFile
+    file: ReadableFile
     base_offset: int
     start: int
     end: int

@@ -22,13 +22,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from mmap import ACCESS_READ, mmap
+from mmap import mmap
 from struct import Struct
 from typing import ClassVar, Generic, Self, TypeVar
 
 from ..format.kernels import search
 from ..format.layout import MAX_OFFSET
-from ..io.disk import DirFd, OpenFile
+from ..io.directory import Directory, ReadableFile
 
 E = TypeVar("E")
 Fields = tuple[int, int]
@@ -92,7 +92,9 @@ class Entries:
 class IndexFile:
     """The written entries of one index file."""
 
-    def __init__(self, file: OpenFile, layout: Struct, is_written: Callable[[bytes], bool]) -> None:
+    def __init__(
+        self, file: ReadableFile, layout: Struct, is_written: Callable[[bytes], bool]
+    ) -> None:
         """`is_written` distinguishes an entry's bytes from padding; it must be true for a prefix of
         the file's entries only."""
         self.file = file
@@ -137,10 +139,10 @@ class IndexFile:
             yield from self._layout.iter_unpack(data[: len(data) // size * size])
 
     def _map(self, count: int) -> mmap | bytes:
-        """Maps `count` entries. mmap raises ValueError if the file is shorter by now."""
+        """Maps `count` entries. Raises ValueError if the file is shorter by now."""
         if count == 0:
             return b""
-        return mmap(self.file.fd, count * self._layout.size, access=ACCESS_READ)
+        return self.file.content(count * self._layout.size)
 
     def _count_written(self, known: int) -> int:
         """Returns the number of written entries, of which `known` have been seen before."""
@@ -171,12 +173,12 @@ class SegmentIndex(ABC, Generic[E]):
 
     layout: ClassVar[Struct]
 
-    def __init__(self, file: OpenFile, base_offset: int) -> None:
+    def __init__(self, file: ReadableFile, base_offset: int) -> None:
         self.base_offset = base_offset
         self._file = IndexFile(file, self.layout, self.is_written)
 
     @classmethod
-    def open(cls, directory: DirFd, name: str, base_offset: int) -> Self:
+    def open(cls, directory: Directory, name: str, base_offset: int) -> Self:
         """Opens the index in file `name`. Raises SegmentGone if there is no such file."""
         return cls(directory.open(name), base_offset)
 
@@ -195,7 +197,7 @@ class SegmentIndex(ABC, Generic[E]):
         return self._file.file.identity
 
     def is_removed(self) -> bool:
-        """See `OpenFile.is_removed`."""
+        """See `ReadableFile.is_removed`."""
         return self._file.file.is_removed()
 
     def refresh(self) -> bool:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from struct import Struct
 
 from ..format.kernels import search
-from ..io.disk import OpenFile
+from ..io.directory import ReadableFile
 from .index_file import WARM_BYTES, Entries, Fields, SegmentIndex
 
 ENTRY = Struct(">ii")  # relative offset, position
@@ -38,7 +38,7 @@ class OffsetIndex(SegmentIndex[OffsetPosition]):
 
     layout = ENTRY
 
-    def __init__(self, file: OpenFile, base_offset: int) -> None:
+    def __init__(self, file: ReadableFile, base_offset: int) -> None:
         super().__init__(file, base_offset)
         self.start = OffsetPosition(base_offset, 0)  # the result if no entry can be used
 

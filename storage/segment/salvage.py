@@ -26,7 +26,7 @@ from ..format.layout import (
 )
 from ..format.records.batch import BatchHeader, Bytes, parse_header
 from ..format.records.decoder import checksum_error
-from ..io.disk import OpenFile
+from ..io.directory import ReadableFile
 from .extent import Extent, Fault
 
 # The next batch is usually near.
@@ -139,7 +139,7 @@ def is_intact(extent: Extent, header: BatchHeader) -> bool:
     return header.size <= extent.max_batch_bytes and has_right_checksum(extent.file, header)
 
 
-def has_right_checksum(file: OpenFile, header: BatchHeader) -> bool:
+def has_right_checksum(file: ReadableFile, header: BatchHeader) -> bool:
     """Returns whether a batch of any size is complete and has the checksum in its header. Reads it
     piece by piece."""
     is_legacy = header.magic < 2
@@ -195,7 +195,7 @@ def _fits(extent: Extent, header: BatchHeader, previous: int) -> bool:
     )
 
 
-def _header(file: OpenFile, position: int) -> BatchHeader | None:
+def _header(file: ReadableFile, position: int) -> BatchHeader | None:
     try:
         return parse_header(file.read(position, RECORD_BATCH_OVERHEAD), position)
     except CorruptError:

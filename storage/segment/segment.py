@@ -15,7 +15,7 @@ from typing import TypeVar, cast
 
 from ..errors import CorruptError, SegmentGone, fresh
 from ..format.files.names import FileKind, FileState, segment_file
-from ..io.disk import DirFd, NoFile, OpenDirFd, OpenFile
+from ..io.directory import Directory, HeldDirectory, NoFile, ReadableFile
 from ..io.file_cache import FileCache
 from .offset_index import OffsetIndex
 from .time_index import TimeIndex
@@ -26,7 +26,7 @@ Index = TypeVar("Index", OffsetIndex, TimeIndex)
 # Open files and indexes, keyed by the identity of their segment's `.log` and their suffix, and open
 # directories, keyed by themselves.
 FilePool = FileCache[Hashable, object]
-_REMOVABLE = (OpenDirFd, OpenFile, OffsetIndex, TimeIndex)
+_REMOVABLE = (HeldDirectory, ReadableFile, OffsetIndex, TimeIndex)
 _LOG, _INDEX, _TIMEINDEX = map(str, (FileKind.LOG, FileKind.INDEX, FileKind.TIMEINDEX))
 
 
@@ -45,7 +45,7 @@ class HeldFile:
 
     __slots__ = ("__weakref__", "file")
 
-    def __init__(self, file: OpenFile) -> None:
+    def __init__(self, file: ReadableFile) -> None:
         self.file = file
 
 
@@ -63,7 +63,7 @@ class SegmentFiles:
 
     def __init__(
         self,
-        directory: DirFd,
+        directory: Directory,
         base_offset: int,
         identity: tuple[int, int],
         pool: FilePool,
@@ -84,7 +84,7 @@ class SegmentFiles:
     def path(self, kind: FileKind = FileKind.LOG) -> str:
         return self.directory.path_of(self.name(kind))
 
-    def log(self) -> OpenFile:
+    def log(self) -> ReadableFile:
         """Returns the ``.log``, or a NoFile if that is not a regular file. Raises SegmentGone if it
         is no longer the file that was listed, unless that is still held open."""
         try:
@@ -92,17 +92,17 @@ class SegmentFiles:
         except CorruptError as error:
             # Not kept in the pool: a file that replaces it may get the same inode number.
             return NoFile(self.directory.stat(self.name(FileKind.LOG)), fresh(error))
-        assert isinstance(opened, OpenFile)
+        assert isinstance(opened, ReadableFile)
         return opened
 
-    def _open(self, kind: FileKind) -> OpenFile:
+    def _open(self, kind: FileKind) -> ReadableFile:
         """Opens the file of that kind in the directory as last listed: a listing that finds a
         change removes the directory from the pool."""
         held = self._pool.get(self.directory, self.directory.hold)
-        assert isinstance(held, OpenDirFd)
+        assert isinstance(held, HeldDirectory)
         return held.open(self.name(kind))
 
-    def _open_log(self) -> OpenFile:
+    def _open_log(self) -> ReadableFile:
         held = self._held() if self._held is not None else None
         if held is not None:
             return held.file

@@ -8,7 +8,7 @@ from contextlib import suppress
 from ..errors import CorruptError, SegmentGone
 from ..format.files.names import FileKind, segment_file
 from ..format.layout import NO_TIMESTAMP
-from ..io.disk import DirFd
+from ..io.directory import Directory
 from ..io.durable import WritableDirFd, WritableFile
 from .time_index import TimeIndex
 
@@ -64,12 +64,12 @@ class StoredSegment:
                 yield self.directory.writable(segment_file(self.base_offset, kind))
 
 
-def modified_ms(directory: DirFd, base_offset: int) -> int:
+def modified_ms(directory: Directory, base_offset: int) -> int:
     """Returns the mtime of a segment's `.log` in ms since 1970."""
     return directory.stat(segment_file(base_offset, FileKind.LOG)).st_mtime_ns // 1_000_000
 
 
-def _last_time(directory: DirFd, base_offset: int) -> int:
+def _last_time(directory: Directory, base_offset: int) -> int:
     """Returns the timestamp of the time index's last entry, -1 if there is none."""
     name = segment_file(base_offset, FileKind.TIMEINDEX)
     try:

@@ -19,7 +19,7 @@ from struct import Struct
 import numpy as np
 from numpy.typing import NDArray
 
-from ..io.disk import OpenFile
+from ..io.directory import ReadableFile
 from .index_file import Entries, Fields, SegmentIndex
 
 ENTRY = Struct(">qi")  # timestamp, relative offset
@@ -46,7 +46,7 @@ class TimeIndex(SegmentIndex[TimestampOffset]):
 
     layout = ENTRY
 
-    def __init__(self, file: OpenFile, base_offset: int) -> None:
+    def __init__(self, file: ReadableFile, base_offset: int) -> None:
         super().__init__(file, base_offset)
         self.start = TimestampOffset(-1, base_offset)  # the result if no entry can be used
         self._risen = (0, True)  # number of entries checked by `ascends`, and the result

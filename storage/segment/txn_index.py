@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from struct import Struct
 
 from ..errors import CorruptError
-from ..io.disk import DirFd, OpenFile
+from ..io.directory import Directory, ReadableFile
 
 ENTRY = Struct(">b x q q q q")  # version, an unused byte, then the fields of AbortedTxn
 HIGHEST_VERSION = 0
@@ -51,11 +51,11 @@ class TransactionIndex:
     """The entries of one file. Each call reads its current contents: it grows in the active
     segment."""
 
-    def __init__(self, file: OpenFile) -> None:
+    def __init__(self, file: ReadableFile) -> None:
         self._file = file
 
     @classmethod
-    def open(cls, directory: DirFd, name: str) -> TransactionIndex:
+    def open(cls, directory: Directory, name: str) -> TransactionIndex:
         """Opens the index in file `name`. Raises SegmentGone if there is no such file."""
         return cls(directory.open(name))
 

@@ -17,7 +17,7 @@ from ..format.records import batch as b
 from ..format.records.batch import BatchHeader, BatchTable, Bytes, Walk
 from ..format.records.buffer_pool import BUFFERS
 from ..format.records.decoder import checksum_error, checksums_add_up, first_bad_checksum
-from ..io.disk import NoFile
+from ..io.directory import NoFile
 from .extent import Extent, Fault
 from .salvage import after, next_batch, suspicion, too_large
 

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 
 from ..errors import CorruptError, SegmentGone
 from ..format.files.names import TopicPartition, is_legal_topic
-from ..io.disk import DirFd
+from ..io.directory import Directory
 from ..io.durable import WritableDirFd, write_in_one_of
 from ..io.small_file import lines_of, read_value
 
@@ -87,7 +87,7 @@ def _number(text: str, bits: int) -> int:
     return number
 
 
-def read_decisions(directory: DirFd) -> list[Decision]:
+def read_decisions(directory: Directory) -> list[Decision]:
     """Reads the decisions in a log directory; none if there is no file. Raises CorruptError."""
     try:
         return read_value(directory, TRANSACTIONS_FILE, _MAX_BYTES, parse_decisions)

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from kafkafs.storage.errors import CorruptError, LogDirError, SegmentGone
-from kafkafs.storage.io.disk import DirFd, FileType, OpenFile
+from kafkafs.storage.io.directory import FileType
+from kafkafs.storage.io.disk import DirFd, OpenFile
 from kafkafs.storage.io.file_cache import FileCache, most_open_files
 from tests.threads import in_threads
 

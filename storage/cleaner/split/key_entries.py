@@ -24,7 +24,7 @@ from ...format.checksum import crc32c
 from ...format.kernels import offset_map as kernel
 from ...format.records.batch import Int64s
 from ...format.records.columns import Columns
-from ...io.disk import DirFd, OpenFile
+from ...io.directory import Directory, ReadableFile
 from ...io.durable import WritableFile
 from ..offset_map import SLOT_BYTES, Entries
 
@@ -40,7 +40,7 @@ _CHECKED_AT_ONCE: Final = 4 << 20
 HashKey = tuple[int, int]
 
 
-def checksum(file: OpenFile, size: int) -> int:
+def checksum(file: ReadableFile, size: int) -> int:
     """Returns the CRC-32C of the first `size` bytes."""
     crc = 0
     for position in range(0, size, _CHECKED_AT_ONCE):
@@ -118,7 +118,7 @@ class EntryWriter:
 class EntryFile:
     """A readable file of entries."""
 
-    def __init__(self, directory: DirFd, name: str, slices: int) -> None:
+    def __init__(self, directory: Directory, name: str, slices: int) -> None:
         """Raises CorruptError if the file is not a key entry file or has another number of
         slices."""
         self._file = directory.open(name)

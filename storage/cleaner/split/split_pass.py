@@ -33,7 +33,7 @@ from ...format.layout import CONTROL_MASK, TRANSACTIONAL_MASK
 from ...format.records import batch as b
 from ...format.records.batch import Int64s
 from ...format.records.decoder import Decoder
-from ...io.disk import DirFd, OpenFile
+from ...io.directory import Directory, ReadableFile
 from ...io.durable import WritableDirFd
 from ...log.read.lookup import header_at, position_for
 from ...log.read.view import View
@@ -198,7 +198,7 @@ def decide_range(split: SplitPass, part: int, place: WritableDirFd) -> int:
 class _Ranges:
     """The key files of all ranges."""
 
-    def __init__(self, split: SplitPass, place: DirFd) -> None:
+    def __init__(self, split: SplitPass, place: Directory) -> None:
         self._split = split
         self._open = lru_cache(_OPEN_FILES)(
             lambda number: EntryFile(place, _keys_name(split.shape, number), split.shape.slices)
@@ -234,7 +234,7 @@ def _newest_name(shape: Shape, part: int) -> str:
     return f"{part:08}.{shape.tag}.newest"
 
 
-def _decided(file: OpenFile) -> int | None:
+def _decided(file: ReadableFile) -> int | None:
     """Returns the number of keys if the file is intact, else None."""
     size = file.size()
     trailer = file.read(max(size - _TRAILER_BYTES, 0), _TRAILER_BYTES)
@@ -265,7 +265,7 @@ class Copied:
 
 
 def copy_range(
-    split: SplitPass, view: View, each: SegmentGroup, place: DirFd, into: WritableDirFd
+    split: SplitPass, view: View, each: SegmentGroup, place: Directory, into: WritableDirFd
 ) -> Copied:
     """Writes a durable `.cleaned` segment for a group in the directory `into`; all parts must be
     decided. Raises CorruptError if the log is damaged."""
@@ -295,7 +295,7 @@ def copy_range(
     return Copied(staged, result)
 
 
-def _newest_of(split: SplitPass, each: SegmentGroup, place: DirFd) -> KeptOffsets:
+def _newest_of(split: SplitPass, each: SegmentGroup, place: Directory) -> KeptOffsets:
     """Returns the newest records in a group, collected from all parts."""
     bounds = len(split.bounds)
     found = []

@@ -11,7 +11,7 @@ from itertools import pairwise
 
 from ...errors import CorruptError
 from ...format.files.names import FileKind, FileState, parse_segment_file
-from ...io.disk import DirectoryEntry, DirFd
+from ...io.directory import Directory, DirectoryEntry
 from ...segment.check.verify import SegmentFacts
 from ..state.epochs import read_leader_epochs
 
@@ -23,7 +23,7 @@ class PartitionListing:
     offset, the base offsets of the `files` of each kind, the offsets of the `snapshots`; and
     entries that are not files."""
 
-    def __init__(self, directory: DirFd) -> None:
+    def __init__(self, directory: Directory) -> None:
         """Raises SegmentGone if the directory no longer exists."""
         self._directory = directory
         self.sizes: dict[int, int] = {}

@@ -15,7 +15,7 @@ from ...errors import CorruptError, fresh
 from ...format.files.names import FileKind, segment_file
 from ...format.layout import MAX_OFFSET
 from ...format.records import batch as b
-from ...io.disk import DirFd
+from ...io.directory import Directory
 from ...io.preallocated import is_zero
 from ...segment.check.verify import SegmentFacts
 from ...segment.extent import Extent
@@ -44,7 +44,7 @@ class Indexes:
 
 
 def rebuild_indexes(
-    directory: DirFd, facts: SegmentFacts, config: TopicConfig, limits: ReadLimits
+    directory: Directory, facts: SegmentFacts, config: TopicConfig, limits: ReadLimits
 ) -> Indexes:
     """Reads a whole segment. Raises CorruptError if it is damaged or its offsets span too much, and
     SegmentGone if it no longer exists."""
@@ -68,7 +68,7 @@ def rebuild_indexes(
 
 
 def rebuild_aborts(
-    directory: DirFd, log_start: int, limits: ReadLimits, now_ms: int
+    directory: Directory, log_start: int, limits: ReadLimits, now_ms: int
 ) -> Iterator[tuple[int, bytes]]:
     """Yields the content of each segment's `.txnindex` by base offset, b"" if none is needed. Reads
     headers only. The segments must be intact (see `rebuild_indexes`)."""
@@ -88,7 +88,7 @@ def rebuild_aborts(
         yield segment.base_offset, format_aborted_txns(aborted)
 
 
-def _segment(directory: DirFd, facts: SegmentFacts, limits: ReadLimits) -> LoadingSegment:
+def _segment(directory: Directory, facts: SegmentFacts, limits: ReadLimits) -> LoadingSegment:
     limit = MAX_OFFSET if facts.next_base < 0 else facts.next_base
     name = segment_file(facts.base_offset, FileKind.LOG)
     size = limits.max_batch_bytes
@@ -96,7 +96,7 @@ def _segment(directory: DirFd, facts: SegmentFacts, limits: ReadLimits) -> Loadi
 
 
 def stale_indexes(
-    directory: DirFd, base_offset: int, expected: Mapping[FileKind, bytes]
+    directory: Directory, base_offset: int, expected: Mapping[FileKind, bytes]
 ) -> Sequence[FileKind]:
     """Returns the kinds of index whose files differ from `expected`. A missing file is stale; a
     missing `.txnindex` counts as empty."""

@@ -18,7 +18,7 @@ from typing import Final
 from ...errors import CorruptError
 from ...format.layout import MAX_OFFSET
 from ...format.records import batch as b
-from ...io.disk import DirFd
+from ...io.directory import Directory
 from ..state.election import ReplicaEnd, elect, truncation_offset
 from ..state.epochs import LeaderEpochFileCache, read_leader_epochs
 from .partition_listing import PartitionListing
@@ -31,7 +31,7 @@ SECOND: Final = 1
 class Replica:
     """One replica's directory; None if it lacks the partition."""
 
-    def __init__(self, directory: DirFd | None, max_batch_bytes: int) -> None:
+    def __init__(self, directory: Directory | None, max_batch_bytes: int) -> None:
         """Raises SegmentGone if the directory no longer exists."""
         self.directory = directory
         self._limit = max_batch_bytes

@@ -10,7 +10,7 @@ from ...format.files.names import FileKind, segment_file
 from ...format.layout import MAX_INT32, MAX_OFFSET
 from ...format.records import batch as b
 from ...format.records.batch import BatchTable
-from ...io.disk import DirFd
+from ...io.directory import Directory
 from ...io.preallocated import is_zero
 from ...segment.extent import Extent, Fault
 from ...segment.rebuild import large_batch
@@ -38,7 +38,7 @@ class Lost:
 
 
 def sound_batches(
-    directory: DirFd, base_offset: int, next_base: int, max_batch_bytes: int
+    directory: Directory, base_offset: int, next_base: int, max_batch_bytes: int
 ) -> Iterator[Sound | Lost]:
     """Yields all of a segment; `next_base`: the following one's base, -1 for the last. Zeros at the
     end of the last segment are preallocated space, no loss. Raises SegmentGone if the file no

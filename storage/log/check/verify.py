@@ -21,7 +21,7 @@ from ...format.files.names import (
 from ...format.records import batch as b
 from ...format.records.batch import BatchHeader, BatchTable
 from ...format.records.decoder import Decoder
-from ...io.disk import DirFd
+from ...io.directory import Directory
 from ...segment.check.verify import SegmentCheck, SegmentFacts
 from ...segment.check.verify_digest import CheckedSegment
 from ...segment.check.verify_index import BEYOND_END, Finding
@@ -42,7 +42,7 @@ class LogCheck:
 
     def __init__(
         self,
-        directory: DirFd,
+        directory: Directory,
         start_offset: int,
         is_closed: bool,
         may_have_gaps: bool,
@@ -111,7 +111,7 @@ class LogCheck:
 class EpochCheck:
     """The check of `leader-epoch-checkpoint` against the epochs in the batches."""
 
-    def __init__(self, directory: DirFd, start_offset: int) -> None:
+    def __init__(self, directory: Directory, start_offset: int) -> None:
         """Epochs before `start_offset` are no longer known, nor are those before the first entry:
         the log start rises in this file and in its own checkpoint at different times, so a crash
         may restore deleted segments."""

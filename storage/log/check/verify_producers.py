@@ -19,7 +19,7 @@ from ...format.files.snapshot import ENTRY, HEADER, ProducerSnapshotEntry, parse
 from ...format.messages.control import EndTxnMarker
 from ...format.records import batch as b
 from ...format.records.batch import BatchHeader, BatchTable
-from ...io.disk import DirFd
+from ...io.directory import Directory
 from ...segment.check.verify import SegmentFacts
 from ...segment.check.verify_digest import CheckedSegment
 from ...segment.check.verify_index import BEYOND_END, Finding
@@ -95,7 +95,7 @@ class ProducerCheck:
     beginning of a transaction."""
 
     def __init__(
-        self, directory: DirFd, offsets: list[int], base_offset: int, start_offset: int
+        self, directory: Directory, offsets: list[int], base_offset: int, start_offset: int
     ) -> None:
         self._start_offset = start_offset
         self._directory = directory

@@ -26,7 +26,7 @@ from ...format.files.names import (
     FileState,
     parse_segment_file,
 )
-from ...io.disk import DirFd
+from ...io.directory import Directory
 from ...io.durable import TEMPORARY_SUFFIX, WritableDirFd
 
 _DELETED = str(FileState.DELETED)
@@ -63,7 +63,7 @@ class Leftover:
     size: int
 
 
-def find_leftovers(directory: DirFd) -> list[Leftover]:
+def find_leftovers(directory: Directory) -> list[Leftover]:
     """Returns the leftovers in a partition's directory, by name. Raises SegmentGone if the
     directory no longer exists."""
     entries = [entry for entry in directory.list(may_be_leftover) if entry.is_file]
@@ -159,7 +159,7 @@ def _base(name: str) -> int:
     return -1 if parsed is None else parsed.base_offset
 
 
-def _is_there(directory: DirFd, name: str) -> bool:
+def _is_there(directory: Directory, name: str) -> bool:
     try:
         directory.stat(name)
     except SegmentGone:

@@ -14,7 +14,7 @@ from ...errors import CorruptError
 from ...format.files.names import FileKind, FileState, segment_file
 from ...format.layout import MAX_OFFSET
 from ...format.records import batch as b
-from ...io.disk import DirFd
+from ...io.directory import Directory
 from ...segment.index_builder import IndexBuilder
 from ...segment.rebuild import Rebuild
 from ...segment.txn_index import TransactionIndex
@@ -40,7 +40,7 @@ class DeletedFront:
 class DeletedFrontFinder:
     """The finder for one partition's directory."""
 
-    def __init__(self, directory: DirFd, config: TopicConfig, max_batch_bytes: int) -> None:
+    def __init__(self, directory: Directory, config: TopicConfig, max_batch_bytes: int) -> None:
         self._directory = directory
         self._config = config
         self._max_batch_bytes = max_batch_bytes

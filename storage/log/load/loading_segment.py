@@ -11,7 +11,7 @@ from ...format.layout import MAX_INT32, MAX_OFFSET
 from ...format.messages.control import EndTxnMarker
 from ...format.records import batch as b
 from ...format.records.batch import BatchHeader, BatchTable
-from ...io.disk import DirFd, OpenFile
+from ...io.directory import Directory, ReadableFile
 from ...segment.extent import Extent, Fault
 from ...segment.offset_index import OffsetIndex
 from ...segment.walk import walk_headers
@@ -55,7 +55,7 @@ class LoadingSegment:
     it is; `fault` is the reason why it gets shorter.
     """
 
-    directory: DirFd
+    directory: Directory
     base_offset: int
     name: str
     index: str
@@ -66,7 +66,7 @@ class LoadingSegment:
     is_part: bool = False
     rebuilt: Rebuilt | None = None
     fault: CorruptError | None = None
-    _file: OpenFile | None = None  # open during a scan
+    _file: ReadableFile | None = None  # open during a scan
 
     @property
     def size(self) -> int:
@@ -74,7 +74,7 @@ class LoadingSegment:
         return self.end - self.start if self.rebuilt is None else self.rebuilt.size
 
     @contextmanager
-    def opened(self) -> Iterator[OpenFile]:
+    def opened(self) -> Iterator[ReadableFile]:
         """Opens its file for the `with` block; `read_marker` uses the same file."""
         self._file = self.directory.open(self.name)
         try:
@@ -82,7 +82,7 @@ class LoadingSegment:
         finally:
             self._file = None
 
-    def extent(self, file: OpenFile, position: int = 0) -> Extent:
+    def extent(self, file: ReadableFile, position: int = 0) -> Extent:
         """Returns its bytes from the batch boundary `position` on."""
         return Extent(
             file,
@@ -120,7 +120,7 @@ class LoadingSegment:
                 next_offset, at = int(last[b.LAST_OFFSET]) + 1, int(last[b.POSITION] + last[b.SIZE])
         return End(next_offset, is_whole and at == self.end)
 
-    def _position(self, file: OpenFile, offset: int) -> int:
+    def _position(self, file: ReadableFile, offset: int) -> int:
         """Returns a batch boundary at or before `offset`, from the index if it is valid."""
         if not self.index or self.rebuilt is not None or offset <= self.base_offset:
             return 0

@@ -28,7 +28,7 @@ from ...format.files.names import FileKind
 from ...format.files.snapshot import MAX_SNAPSHOT_BYTES
 from ...format.layout import MAX_INT32, MAX_OFFSET
 from ...format.records import batch as b
-from ...io.disk import DirFd, OpenFile
+from ...io.directory import Directory, ReadableFile
 from ...io.durable import WritableDirFd
 from ...segment.index_builder import IndexBuilder
 from ...segment.rebuild import Rebuild
@@ -99,7 +99,7 @@ class LogLoader:
 
     def __init__(
         self,
-        directory: DirFd,
+        directory: Directory,
         recovery_point: int,
         start_offset: int,
         is_clean: bool,
@@ -362,7 +362,7 @@ class LogLoader:
         return epochs.cut_at_end(start)
 
 
-def _rest(segment: LoadingSegment, rebuild: Rebuild, file: OpenFile) -> LoadingSegment:
+def _rest(segment: LoadingSegment, rebuild: Rebuild, file: ReadableFile) -> LoadingSegment:
     """Splits off the part of a segment after the batches scanned; both become parts."""
     start = segment.start + rebuild.size
     header = header_at(file, start)

@@ -17,7 +17,7 @@ from ...format.files.names import (
     parse_segment_file,
     segment_file,
 )
-from ...io.disk import DirectoryEntry, DirFd, OpenFile
+from ...io.directory import Directory, DirectoryEntry, ReadableFile
 from ..delete.leftovers import LeftoverKind, leftover_kinds, name_aside
 from .recovery_actions import Action, CopyBytes, Rename, Stages
 
@@ -48,7 +48,7 @@ class _Found:
 class PartitionFiles:
     """The files of one partition by kind."""
 
-    def __init__(self, directory: DirFd) -> None:
+    def __init__(self, directory: Directory) -> None:
         """Raises CorruptError if an entry with a segment file's name is not a regular file."""
         self.directory = directory
         self.log_sizes: dict[str, int] = {}  # by name on disk
@@ -98,7 +98,7 @@ class PartitionFiles:
         known = self._found.live[kind].get(base_offset)
         return segment_file(base_offset, kind) if known is None else known
 
-    def open(self, base_offset: int, kind: FileKind) -> OpenFile:
+    def open(self, base_offset: int, kind: FileKind) -> ReadableFile:
         """Opens a live file. Raises SegmentGone if it does not exist."""
         return self.directory.open(self.on_disk(base_offset, kind))
 

@@ -18,7 +18,7 @@ from ...concurrency.fair_lock import FairLock
 from ...errors import CorruptError, SegmentGone, UnknownPartition
 from ...format.files.names import FileState
 from ...format.layout import MAX_OFFSET
-from ...io.disk import DirFd, OpenDirFd
+from ...io.directory import Directory, HeldDirectory
 from ...io.preallocated import has_writer, is_zero
 from ...io.retry import retry_if_gone
 from ...io.small_file import Stamp, stamp
@@ -56,7 +56,7 @@ class Log:
 
     def __init__(
         self,
-        directory: DirFd,
+        directory: Directory,
         topic: str,
         partition: int,
         log_start_offset: Callable[[], int],
@@ -298,7 +298,7 @@ class Log:
                 break
         return listed, logs, snapshots
 
-    def _held(self) -> OpenDirFd:
+    def _held(self) -> HeldDirectory:
         return _hold(self.directory, self._context)
 
     def _files(self, log: LogFile, known: dict[int, SegmentFiles]) -> SegmentFiles:
@@ -317,15 +317,15 @@ class Log:
         return min(tail.next_offset, MAX_OFFSET)
 
 
-def _hold(directory: DirFd, context: ReadContext) -> OpenDirFd:
+def _hold(directory: Directory, context: ReadContext) -> HeldDirectory:
     """Returns the directory, opened once for all readers."""
     held = context.files.get(directory, directory.hold)
-    assert isinstance(held, OpenDirFd)
+    assert isinstance(held, HeldDirectory)
     return held
 
 
 def _stable_offset(
-    hold: Callable[[], OpenDirFd],
+    hold: Callable[[], HeldDirectory],
     snapshots: Sequence[int],
     segments: Segments,
     start: int,

@@ -24,7 +24,7 @@ from ...errors import CorruptError
 from ...format.layout import MAX_INT32, MAX_OFFSET, NO_TIMESTAMP, RECORD_BATCH_OVERHEAD
 from ...format.records import batch as b
 from ...format.records.batch import BatchHeader, BatchTable, parse_header
-from ...io.disk import OpenFile
+from ...io.directory import ReadableFile
 from ...segment.extent import Extent, Fault
 from ...segment.offset_index import OffsetPosition
 from ...segment.segment import Segment
@@ -105,7 +105,7 @@ def _fits(segment: Segment, found: OffsetPosition, header: BatchHeader) -> bool:
     return follower is not None and follower.base_offset > header.last_offset
 
 
-def header_at(log: OpenFile, position: int) -> BatchHeader | None:
+def header_at(log: ReadableFile, position: int) -> BatchHeader | None:
     try:
         return parse_header(log.read(position, RECORD_BATCH_OVERHEAD), position)
     except CorruptError:

@@ -13,7 +13,7 @@ from ...format.layout import CONTROL_MASK, TRANSACTIONAL_MASK, ControlType
 from ...format.messages.control import EndTxnMarker, control_type, parse_end_txn_marker
 from ...format.records.batch import BatchHeader, BatchTable
 from ...format.records.decoder import checksum_is_right
-from ...io.disk import OpenFile
+from ...io.directory import ReadableFile
 
 # Kafka writes a marker's batch with 78 bytes; a larger one than this is not a readable marker.
 _MARKER_BYTES: Final = 512
@@ -38,7 +38,7 @@ def end_transaction_batches(table: BatchTable) -> Iterator[BatchHeader]:
         yield from table.select(control)
 
 
-def read_marker(log: OpenFile, header: BatchHeader) -> Marker | None:
+def read_marker(log: ReadableFile, header: BatchHeader) -> Marker | None:
     """Reads the marker in a batch of ``log``; None if the batch is damaged or neither COMMIT nor
     ABORT."""
     data = memoryview(_read(log, header))
@@ -50,11 +50,11 @@ def read_marker(log: OpenFile, header: BatchHeader) -> Marker | None:
     return Marker(header.base_offset, kind is ControlType.ABORT)
 
 
-def read_end_txn_marker(log: OpenFile, header: BatchHeader) -> EndTxnMarker | None:
+def read_end_txn_marker(log: ReadableFile, header: BatchHeader) -> EndTxnMarker | None:
     """Reads the marker in a batch of ``log``, without verifying its checksum; None if the batch is
     empty, truncated or of another type."""
     return parse_end_txn_marker(_read(log, header))
 
 
-def _read(log: OpenFile, header: BatchHeader) -> bytes:
+def _read(log: ReadableFile, header: BatchHeader) -> bytes:
     return log.read(header.position, min(header.size, _MARKER_BYTES))

@@ -22,7 +22,7 @@ from ...format.files.names import FileKind, FileState
 from ...format.layout import MAX_OFFSET
 from ...format.records.batch import BatchHeader
 from ...format.records.columns import Columns, Damage
-from ...io.disk import DirFd
+from ...io.directory import Directory
 from ...io.retry import retry_if_gone
 from ...segment.segment import FilePool, HeldFile, Segment, SegmentFiles
 from .as_of import first_later
@@ -45,7 +45,7 @@ class _LeftoverFiles(SegmentFiles):
     __slots__ = ("_log_name",)
 
     def __init__(
-        self, directory: DirFd, log_name: str, identity: tuple[int, int], pool: FilePool
+        self, directory: Directory, log_name: str, identity: tuple[int, int], pool: FilePool
     ) -> None:
         super().__init__(directory, int(log_name[:20]), identity, pool)
         self._log_name = log_name
@@ -82,10 +82,10 @@ class PartitionOnDisk:
     def __init__(
         self,
         log: Log,
-        replicas: Sequence[DirFd] = (),
+        replicas: Sequence[Directory] = (),
         at_ms: int | None = None,
         *,
-        deleted: Sequence[DirFd] = (),
+        deleted: Sequence[Directory] = (),
     ) -> None:
         """`replicas`: the directories of replicas that are not served; `deleted`: those of which a
         broker may be removing the files. `at_ms`: the time that `log` shows, in ms since 1970, None
@@ -147,7 +147,7 @@ class PartitionOnDisk:
 
 
 def _held_files(
-    log: Log, replicas: Sequence[DirFd], deleted: Sequence[DirFd]
+    log: Log, replicas: Sequence[Directory], deleted: Sequence[Directory]
 ) -> tuple[View, tuple[LogOnDisk, ...], list[HeldFile]]:
     """Lists the directories and opens the files. Raises SegmentGone if one vanishes meanwhile; in
     `deleted` directories it is left out."""
@@ -171,7 +171,7 @@ def _held_files(
 
 
 def _leftovers(
-    directory: DirFd, pool: FilePool, *, is_of_replica: bool = False
+    directory: Directory, pool: FilePool, *, is_of_replica: bool = False
 ) -> Iterator[LogOnDisk]:
     """Yields what the files of a directory are for a log that does not serve them."""
     names, _ = directory.files(*_SUFFIXES)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from ...errors import CorruptError
 from ...format.files.names import FileKind, FileState, SegmentFileName, parse_segment_file
 from ...format.layout import MAX_OFFSET
-from ...io.disk import OpenDirFd
+from ...io.directory import HeldDirectory
 from ...segment.segment import Segment, SegmentFiles
 
 _UNKNOWN: Final = MAX_OFFSET
@@ -115,7 +115,7 @@ class LogFile(NamedTuple):
 
 
 def list_logs(
-    directory: OpenDirFd, report: Callable[[CorruptError], object]
+    directory: HeldDirectory, report: Callable[[CorruptError], object]
 ) -> tuple[list[LogFile], tuple[int, ...]]:
     """Lists the ``.log`` files that form the partition now, by ascending base offset; also returns
     the offsets of its snapshots, ascending.

@@ -15,7 +15,7 @@ from ...format.files.names import FileKind, FileState, TopicPartition, segment_f
 from ...format.records import batch as b
 from ...format.records.batch import BatchTable
 from ...format.records.decoder import are_plain
-from ...io.disk import DirFd, OpenDirFd
+from ...io.directory import Directory, HeldDirectory
 from ...segment.segment import Segment, SegmentFiles
 from .context import ReadContext
 from .segments import Segments, list_logs
@@ -34,7 +34,7 @@ class SmallLogs:
         self._room = BatchTable.empty(_SMALL_BYTES // layout.RECORD_BATCH_OVERHEAD + 1)
 
     def view(
-        self, key: TopicPartition, directory: DirFd, held: OpenDirFd, start_offset: int
+        self, key: TopicPartition, directory: Directory, held: HeldDirectory, start_offset: int
     ) -> View | None:
         """Returns what `Log.view` returns for a partition whose ``directory`` the caller holds, and
         whose checkpointed log start offset is known. Returns None if only a `Log` can tell: unless

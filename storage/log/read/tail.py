@@ -16,7 +16,7 @@ from ...errors import CorruptError, SegmentGone
 from ...format.files.snapshot import parse_producer_snapshot
 from ...format.layout import MAX_OFFSET
 from ...format.records.batch import BatchHeader, BatchTable
-from ...io.disk import NoFile, OpenDirFd
+from ...io.directory import HeldDirectory, NoFile
 from ...segment.extent import Extent, Fault
 from ...segment.salvage import is_intact, read_checksum_error
 from ...segment.segment import Segment
@@ -65,7 +65,7 @@ class Tail(NamedTuple):
 
 
 def walk_from_start(
-    directory: Callable[[], OpenDirFd],
+    directory: Callable[[], HeldDirectory],
     snapshots: Sequence[int],
     segments: Sequence[Segment],
     max_batch_bytes: int,
@@ -88,7 +88,7 @@ def walk_from_start(
 
 
 def _newest_state(
-    directory: Callable[[], OpenDirFd],
+    directory: Callable[[], HeldDirectory],
     snapshots: Sequence[int],
     segments: Sequence[Segment],
     highest: int,

@@ -18,7 +18,7 @@ from ...format.files.names import (
     segment_file,
 )
 from ...format.files.snapshot import MAX_SNAPSHOT_BYTES
-from ...io.disk import DirFd, OpenDirFd
+from ...io.directory import Directory, HeldDirectory
 
 if TYPE_CHECKING:  # readers do not load the code that writes
     from ...io.durable import WritableDirFd, WritableFile
@@ -109,7 +109,7 @@ class SnapshotFiles:
         self._offsets.discard(offset)
 
 
-def snapshot_offsets(directory: DirFd) -> list[int]:
+def snapshot_offsets(directory: Directory) -> list[int]:
     """Returns the offsets of a partition's snapshots, ascending."""
     names = (parse_segment_file(entry.name) for entry in directory.list())
     return sorted(
@@ -119,6 +119,6 @@ def snapshot_offsets(directory: DirFd) -> list[int]:
     )
 
 
-def read_snapshot(directory: DirFd | OpenDirFd, offset: int) -> bytes:
+def read_snapshot(directory: Directory | HeldDirectory, offset: int) -> bytes:
     """Returns the content of a snapshot. Raises SegmentGone if there is none."""
     return directory.read_small(segment_file(offset, FileKind.SNAPSHOT), MAX_SNAPSHOT_BYTES)

@@ -26,7 +26,7 @@ from ...format.files.names import (
     partition_dir,
 )
 from ...format.layout import TRANSACTIONAL_MASK
-from ...io.disk import DirectoryEntry, DirFd
+from ...io.directory import Directory, DirectoryEntry
 from ...io.durable import WritableDirFd
 from ...log.check.partition_listing import INDEXES
 from ...log.check.replicas import Replica
@@ -384,7 +384,7 @@ def _sealed(kept: Sequence[DirectoryEntry]) -> frozenset[str]:
     return frozenset(logs[:-1])
 
 
-def _copy_file(source: DirFd, name: str, target: WritableDirFd) -> int:
+def _copy_file(source: Directory, name: str, target: WritableDirFd) -> int:
     """Copies a file; returns its size."""
     file = source.open(name)
     status = file.stat()

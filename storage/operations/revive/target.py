@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from ...errors import LogDirError, SegmentGone
-from ...io.disk import DirFd
+from ...io.directory import Directory
 from ...io.durable import TEMPORARY_SUFFIX, FileOwner, WritableDirFd
 from ...io.lock import LOCK_FILE, DirectoryLock
 from ..output_dir import refuse_in_log_dir
@@ -28,7 +28,7 @@ _MAX_MARK: Final = 1 << 20
 class NewNodeDir:
     """The new directory at `path`, which is absolute."""
 
-    def __init__(self, path: str, sources: Sequence[DirFd]) -> None:
+    def __init__(self, path: str, sources: Sequence[Directory]) -> None:
         """Raises LogDirError if the directory would be inside a log directory, or cannot be named
         in log.dirs."""
         self.path = path

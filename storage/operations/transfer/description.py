@@ -41,7 +41,8 @@ from ...errors import ConfigError, CorruptError, LogDirError, SegmentGone
 from ...format.files.names import METADATA_TOPIC, TopicPartition, is_legal_topic
 from ...format.layout import MAX_INT32, MAX_OFFSET
 from ...format.primitives import is_uuid_text
-from ...io.disk import DirFd, OpenFile
+from ...io.directory import ReadableFile
+from ...io.disk import DirFd
 from ...log.read.transactions import Isolation
 from ...log_dirs.selection import EVERYTHING, Selection
 from ...schemas.typed.reader_schema import TopicReaders
@@ -273,7 +274,7 @@ def _refuse_missing(source: str) -> None:
         raise LogDirError(source, "no such directory") from None
 
 
-def open_file(source: str, path: str) -> OpenFile:
+def open_file(source: str, path: str) -> ReadableFile:
     """Opens the file at `path` in the export. Raises CorruptError unless it is a regular file,
     reached without a symbolic link."""
     *folders, name = path.split("/")

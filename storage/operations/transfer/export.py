@@ -31,7 +31,7 @@ from ...errors import (
 from ...format.files.names import TopicPartition
 from ...format.primitives import random_uuid_text
 from ...format.records.columns import Columns, Damage
-from ...io.disk import DirFd
+from ...io.directory import Directory
 from ...io.durable import TEMPORARY_SUFFIX, WritableDirFd
 from ...io.lock import DirectoryLock
 from ...log_dirs.engine import Engine
@@ -297,7 +297,7 @@ def _locked(notes: WritableDirFd) -> Iterator[None]:
 
 
 def _finished(
-    output: DirFd, notes: Notes, ranges: Sequence[OffsetRange]
+    output: Directory, notes: Notes, ranges: Sequence[OffsetRange]
 ) -> Iterator[tuple[OffsetRange, UnitResult]]:
     """Yields the ranges whose files are all there, with their notes."""
     for each in ranges:
@@ -310,14 +310,14 @@ def _finished(
             raise CorruptError(what, notes.path) from None
 
 
-def _is_file(output: DirFd, path: str) -> bool:
+def _is_file(output: Directory, path: str) -> bool:
     *folders, name = path.split("/")
     for folder in folders:
         output = output.child(folder)
     return _exists(output, name)
 
 
-def _exists(directory: DirFd, name: str) -> bool:
+def _exists(directory: Directory, name: str) -> bool:
     try:
         directory.open(name)
     except (SegmentGone, LogDirError, CorruptError):

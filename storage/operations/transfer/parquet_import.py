@@ -36,7 +36,8 @@ from ...format.records.record_columns import RecordColumns, partitions_of
 from ...ingest.commit_file import IngestWrite, StagedPart
 from ...ingest.staging import StagedWriter, StagingPlace, finish_all, staging_path
 from ...ingest.two_phase import ingest_parts
-from ...io.disk import DirFd, OpenFile
+from ...io.directory import Directory, ReadableFile
+from ...io.disk import DirFd
 from ...io.durable import WritableDirFd
 from ...log_dirs.engine import Engine
 from ...log_dirs.selection import Selection
@@ -69,7 +70,7 @@ class ForeignFile:
     def path(self) -> str:
         return posixpath.join(self.directory, self.name)
 
-    def open(self) -> OpenFile:
+    def open(self) -> ReadableFile:
         """Raises CorruptError unless it is a regular file, reached without a symbolic link."""
         *folders, name = self.name.split("/")
         directory = DirFd(self.directory)
@@ -127,7 +128,7 @@ def _files(source: str) -> Iterator[ForeignFile]:
     yield from (ForeignFile(source, name) for name in names)
 
 
-def _parquet_files(directory: DirFd, above: str, depth: int) -> Iterator[str]:
+def _parquet_files(directory: Directory, above: str, depth: int) -> Iterator[str]:
     for entry in directory.list():
         if entry.name.startswith((".", "_")):
             continue

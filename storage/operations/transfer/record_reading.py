@@ -15,7 +15,7 @@ from ...errors import CorruptError
 from ...format.layout import NO_TIMESTAMP, TimestampType
 from ...format.records.batch import Int64s
 from ...format.records.record_columns import Field
-from ...io.disk import OpenFile
+from ...io.directory import ReadableFile
 from ...lines.json_input import parse_json
 from .csv_files import read_csv
 from .record_files import SCHEMA
@@ -39,7 +39,7 @@ class FileSource:
 
     closed = False
 
-    def __init__(self, file: OpenFile) -> None:
+    def __init__(self, file: ReadableFile) -> None:
         self._file = file
         self._size = file.size()
         self._position = 0
@@ -68,7 +68,7 @@ class FileSource:
         """Does nothing: the descriptor is closed with its last reference."""
 
 
-def read_ordered(files: Sequence[OpenFile]) -> Iterator[pa.Table]:
+def read_ordered(files: Sequence[ReadableFile]) -> Iterator[pa.Table]:
     """Yields the records of several files, each of which is ordered by offset, ordered by offset.
 
     As much of each file is in memory as its format has to be read at once. Raises CorruptError.
@@ -96,7 +96,7 @@ def _offsets(batch: pa.RecordBatch) -> Int64s:
     return offsets
 
 
-def read_file(file: OpenFile) -> Iterator[pa.RecordBatch]:
+def read_file(file: ReadableFile) -> Iterator[pa.RecordBatch]:
     """Yields the records of a file, with SCHEMA, none of the batches empty. Raises CorruptError if
     it is not a file of an export."""
     format = file.path.rpartition(".")[2]
@@ -110,7 +110,7 @@ def read_file(file: OpenFile) -> Iterator[pa.RecordBatch]:
         raise CorruptError(f"not a file of an export: {error}", file.path) from None
 
 
-def _read_parquet(file: OpenFile) -> Iterator[pa.RecordBatch]:
+def _read_parquet(file: ReadableFile) -> Iterator[pa.RecordBatch]:
     import pyarrow.parquet as pq  # large
 
     with pq.ParquetFile(FileSource(file)) as parquet:
@@ -118,7 +118,7 @@ def _read_parquet(file: OpenFile) -> Iterator[pa.RecordBatch]:
             yield _cast(batch)
 
 
-def _read_arrow(file: OpenFile) -> Iterator[pa.RecordBatch]:
+def _read_arrow(file: ReadableFile) -> Iterator[pa.RecordBatch]:
     with pa.ipc.open_file(pa.PythonFile(FileSource(file), mode="r")) as reader:
         for number in range(reader.num_record_batches):
             yield _cast(reader.get_batch(number))
@@ -129,11 +129,11 @@ def _cast(batch: pa.RecordBatch) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
 
 
-def _read_csv(file: OpenFile) -> Iterator[pa.RecordBatch]:
+def _read_csv(file: ReadableFile) -> Iterator[pa.RecordBatch]:
     yield from read_csv(pa.PythonFile(FileSource(file), mode="r"), SCHEMA)
 
 
-def _read_json_lines(file: OpenFile) -> Iterator[pa.RecordBatch]:
+def _read_json_lines(file: ReadableFile) -> Iterator[pa.RecordBatch]:
     source, rest = FileSource(file), b""
     while data := source.read(_LINES_BYTES):
         lines, newline, after = data.rpartition(b"\n")

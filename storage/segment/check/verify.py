@@ -20,7 +20,7 @@ from ...format.records import batch as b
 from ...format.records.batch import BatchHeader, BatchTable
 from ...format.records.columns import Columns
 from ...format.records.decoder import BadBatch, Decoder
-from ...io.disk import DirFd
+from ...io.directory import Directory
 from ...io.preallocated import is_preallocated
 from ..extent import Extent, Fault
 from ..rebuild import large_batch
@@ -52,7 +52,7 @@ class SegmentCheck:
 
     def __init__(
         self,
-        directory: DirFd,
+        directory: Directory,
         facts: SegmentFacts,
         decoder: Decoder,
         max_batch_bytes: int,

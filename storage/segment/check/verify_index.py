@@ -20,7 +20,7 @@ import numpy as np
 from ...format.layout import MAX_INT32, NO_TIMESTAMP
 from ...format.records import batch as b
 from ...format.records.batch import BatchTable, Int64s
-from ...io.disk import OpenFile
+from ...io.directory import ReadableFile
 from ...wording import printable
 from .. import offset_index, time_index
 
@@ -62,7 +62,9 @@ class _Entries:
     """The entries of an index file, sorted by one of their columns, `keys`; `others` is the other
     column. `findings` are the findings so far."""
 
-    def __init__(self, file: OpenFile, layout: Struct, fields: np.dtype[np.void], key: str) -> None:
+    def __init__(
+        self, file: ReadableFile, layout: Struct, fields: np.dtype[np.void], key: str
+    ) -> None:
         self.file = file.path
         self.findings: list[Finding] = []
         self.entry_bytes = layout.size
@@ -110,7 +112,7 @@ class _Entries:
             Finding(self.file, place, f"{about}: {what}", lasting and f"{about}: {lasting}")
         )
 
-    def _content(self, file: OpenFile) -> bytes:
+    def _content(self, file: ReadableFile) -> bytes:
         """Returns the bytes of the entries."""
         size, entry = file.size(), self.entry_bytes
         if size > MAX_INT32:
@@ -129,7 +131,7 @@ class _Entries:
 class OffsetIndexCheck:
     """Checks the entries of an `.index` while the batches of its `.log` are read in order."""
 
-    def __init__(self, file: OpenFile, base_offset: int, is_closed: bool) -> None:
+    def __init__(self, file: ReadableFile, base_offset: int, is_closed: bool) -> None:
         """`is_closed`: the segment is complete, so its indexes must have been truncated."""
         self._entries = _Entries(file, offset_index.ENTRY, _OFFSET_FIELDS, "position")
         self._positions, self._offsets = self._entries.keys, self._entries.others + base_offset
@@ -215,7 +217,7 @@ class TimeIndexCheck:
     entry's timestamp must be the largest up to its offset, and the batch of that offset must have
     it."""
 
-    def __init__(self, file: OpenFile, base_offset: int, is_closed: bool) -> None:
+    def __init__(self, file: ReadableFile, base_offset: int, is_closed: bool) -> None:
         self._entries = _Entries(file, time_index.ENTRY, _TIME_FIELDS, "relative offset")
         self._offsets, self._times = self._entries.keys + base_offset, self._entries.others
         self._is_closed = is_closed
@@ -272,7 +274,7 @@ class TimeIndexCheck:
         return sorted(entries.findings)
 
 
-def _written(file: OpenFile, size: int) -> bytes:
+def _written(file: ReadableFile, size: int) -> bytes:
     """Reads the file without the zeros at its end; skips holes."""
     parts: list[bytes] = []
     position = zeros = 0

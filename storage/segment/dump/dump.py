@@ -31,7 +31,7 @@ from ...format.records import batch as b
 from ...format.records.batch import BatchHeader, BatchTable, Int64s, parse_header
 from ...format.records.columns import Columns
 from ...format.records.decoder import BadBatch, Decoder, checksum_is_right
-from ...io.disk import DirFd, OpenFile
+from ...io.directory import Directory, ReadableFile
 from .. import offset_index, time_index
 from ..extent import Extent, Fault
 from ..offset_index import OffsetIndex
@@ -83,7 +83,7 @@ class Dump:
     complaints: dict[str, list[str]] = field(default_factory=dict)
     gaps: dict[str, list[str]] = field(default_factory=dict)
 
-    def text(self, directory: DirFd, name: str, shown: str) -> Generator[memoryview | bytes]:
+    def text(self, directory: Directory, name: str, shown: str) -> Generator[memoryview | bytes]:
         """Yields the lines of a file, which call it `shown`, in pieces of whole lines. Raises
         SegmentGone if there is no such file."""
         try:
@@ -92,7 +92,7 @@ class Dump:
             told = error if error.file else error.at(directory.path_of(name))
             self._complain(str(told))
 
-    def _text(self, directory: DirFd, name: str, shown: str) -> Iterator[memoryview | bytes]:
+    def _text(self, directory: Directory, name: str, shown: str) -> Iterator[memoryview | bytes]:
         if (snapshot := parse_metadata_snapshot(name)) is not None:
             end = f"Snapshot end offset: {snapshot.end_offset}, epoch: {snapshot.epoch}"
             return self._log(directory.open(name), name, 0, end)
@@ -122,7 +122,7 @@ class Dump:
     # -- logs -----------------------------------------------------------------------------------
 
     def _log(
-        self, file: OpenFile, name: str, base: int, begin: str
+        self, file: ReadableFile, name: str, base: int, begin: str
     ) -> Iterator[memoryview | bytes]:
         yield from line_text([begin])
         extent = Extent(file, base, 0, file.size(), self.options.max_batch_bytes)
@@ -161,7 +161,7 @@ class Dump:
 
     # -- indexes --------------------------------------------------------------------------------
 
-    def _offset_index(self, file: OpenFile, shown: str, beside: _Beside) -> Iterator[str]:
+    def _offset_index(self, file: ReadableFile, shown: str, beside: _Beside) -> Iterator[str]:
         index = OffsetIndex(file, beside.base_offset)
         is_empty = file.size() < offset_index.ENTRY.size
         if is_empty or not (len(index) or self.options.is_sanity_check):
@@ -182,7 +182,7 @@ class Dump:
         if wrong:
             self._complain(f"Mismatches in :{file.path}", *wrong.report(reverse=True))
 
-    def _time_index(self, file: OpenFile, shown: str, beside: _Beside) -> Iterator[str]:
+    def _time_index(self, file: ReadableFile, shown: str, beside: _Beside) -> Iterator[str]:
         if self.options.is_sanity_check:
             yield from self._sane(file, shown, time_index.ENTRY, beside.base_offset)
             return
@@ -197,7 +197,7 @@ class Dump:
             if found:
                 self._complain(heading, *found.report())
 
-    def _sane(self, file: OpenFile, shown: str, entry: Struct, base: int) -> Iterator[str]:
+    def _sane(self, file: ReadableFile, shown: str, entry: Struct, base: int) -> Iterator[str]:
         """Runs Kafka's `OffsetIndex.sanityCheck` or `TimeIndex.sanityCheck`; a broker rebuilds an
         index that fails it."""
         why = _insanity(file, entry, base)
@@ -206,7 +206,7 @@ class Dump:
         else:
             yield f"{shown} passed sanity check."
 
-    def _log_beside(self, file: OpenFile, beside: _Beside) -> OpenFile | None:
+    def _log_beside(self, file: ReadableFile, beside: _Beside) -> ReadableFile | None:
         log = beside.log()
         if log is None:
             self._complain(f"{file.path}: not checked, because its .log is not in the directory")
@@ -287,21 +287,21 @@ class RunPrinter:
 class _Beside:
     """The other files of a segment."""
 
-    directory: DirFd
+    directory: Directory
     name: SegmentFileName
 
     @property
     def base_offset(self) -> int:
         return self.name.base_offset
 
-    def log(self) -> OpenFile | None:
+    def log(self) -> ReadableFile | None:
         return self._file(FileKind.LOG)
 
     def offset_index(self) -> OffsetIndex | None:
         file = self._file(FileKind.INDEX)
         return None if file is None else OffsetIndex(file, self.base_offset)
 
-    def _file(self, kind: FileKind) -> OpenFile | None:
+    def _file(self, kind: FileKind) -> ReadableFile | None:
         try:
             return self.directory.open(segment_file(self.base_offset, kind, self.name.state))
         except SegmentGone:
@@ -347,7 +347,7 @@ class _TimeCheck:
     """Checks the entries of a time index against the log."""
 
     def __init__(
-        self, options: DumpOptions, log: OpenFile | None, index: OffsetIndex | None
+        self, options: DumpOptions, log: ReadableFile | None, index: OffsetIndex | None
     ) -> None:
         self._limit = options.max_batch_bytes
         self._decoder = Decoder(self._limit)
@@ -394,7 +394,7 @@ class _TimeCheck:
         yield "The following indexed offsets are not found in the log.", self._missing
 
 
-def _insanity(file: OpenFile, entry: Struct, base: int) -> str:
+def _insanity(file: ReadableFile, entry: Struct, base: int) -> str:
     """Returns why an index fails a broker's sanity check, "" if it passes."""
     size = file.size()
     if size % entry.size:
@@ -411,7 +411,7 @@ def _insanity(file: OpenFile, entry: Struct, base: int) -> str:
     return ""
 
 
-def _header_at(log: OpenFile, position: int) -> BatchHeader | None:
+def _header_at(log: ReadableFile, position: int) -> BatchHeader | None:
     if position < 0:
         return None
     try:
