@@ -1,6 +1,6 @@
 """Records of `__remote_log_metadata`: which segments a broker copied to remote storage, and deleted
-there (KIP-405). Each value starts with the number and the version of its message as unsigned
-varints (RemoteLogMetadataSerde)."""
+there (KIP-405). Values are framed as those of cluster metadata: frame version, number and version
+of the message as unsigned varints (RemoteLogMetadataSerde)."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Final, TypeVar
 from ...errors import CorruptError
 from .fields import Fields
 from .message import Message, MessageSchema, parse_schemas
+from .metadata import FRAME_VERSION
 from .schemas import remote_log_metadata
 
 REMOTE_LOG_METADATA_TOPIC: Final = "__remote_log_metadata"
@@ -165,6 +166,8 @@ def parse_remote_log_metadata(value: bytes | None) -> RemoteLogMetadata:
     """Parses the value of a record. Raises CorruptError if it is malformed or of an unknown
     type."""
     fields = Fields(value or b"")
+    if (frame := fields.unsigned_varint()) != FRAME_VERSION:
+        raise CorruptError(f"remote log metadata has frame version {frame}, not {FRAME_VERSION}")
     number, version = fields.unsigned_varint(), fields.unsigned_varint()
     schema = _schemas().get(number)
     if schema is None:
