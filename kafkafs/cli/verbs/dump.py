@@ -112,6 +112,13 @@ if TYPE_CHECKING:
     multiple=True,
     help="Decode records of __share_group_state.",
 )
+@click.option(
+    "--remote-log-metadata-decoder",
+    "topics",
+    flag_value="__remote_log_metadata",
+    multiple=True,
+    help="Decode records of __remote_log_metadata (segments in tiered storage).",
+)
 @no_as_of_option(
     "dump prints files as they are on the disk now; `kafkafs cat --at TIME LOG_DIRS"
     " TOPIC/PARTITION/records.jsonl` prints the records of a time"

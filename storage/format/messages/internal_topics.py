@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final, Protocol
 
+import numpy as np
+
 from ...errors import CorruptError
 from ..records.batch import Bytes, Int32s
 from ..records.columns import Columns
@@ -19,6 +21,7 @@ from .coordinator_records import CoordinatorRecords, open_members
 from .fields import Fields
 from .message import Message, MessageSchema, parse_schemas, to_json
 from .metadata import FRAME_VERSION
+from .remote_log_metadata import REMOTE_LOG_METADATA_TOPIC, parse_remote_log_metadata
 from .schemas import group_coordinator, metadata, share_coordinator, transaction_coordinator
 from .tables import DELETED, MessageTables
 
@@ -39,6 +42,24 @@ class TextDecoder:
 
     def contents(self, columns: Columns) -> tuple[Bytes, Int32s]:
         return columns.data, columns.spans
+
+
+class RemoteLogMetadataDecoder:
+    """Decodes values of `__remote_log_metadata`, one by one, as text
+    (`RemoteMetadataLogMessageParser`). Keys are not printed."""
+
+    def contents(self, columns: Columns) -> tuple[Bytes, Int32s]:
+        texts = bytearray()
+        spans = np.empty((len(columns), 4), dtype=np.int32)
+        for row in range(len(columns)):
+            try:
+                text = str(parse_remote_log_metadata(columns.value(row)))
+            except CorruptError as error:
+                text = f"Error at offset {int(columns.offsets[row])}, skipping. {error.what}"
+            encoded = text.encode()
+            spans[row] = 0, -1, len(texts), len(encoded)
+            texts += encoded
+        return texts, spans
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,11 +127,12 @@ def cluster_metadata_decoder() -> MessageDecoder:
 
 
 #: Topic name to the function that returns its decoder.
-DECODERS: Final[Mapping[str, Callable[[], MessageDecoder]]] = {
+DECODERS: Final[Mapping[str, Callable[[], RecordDecoder]]] = {
     "__consumer_offsets": offsets_decoder,
     "__transaction_state": transaction_log_decoder,
     "__share_group_state": share_group_state_decoder,
     "__cluster_metadata": cluster_metadata_decoder,
+    REMOTE_LOG_METADATA_TOPIC: RemoteLogMetadataDecoder,
 }
 
 
