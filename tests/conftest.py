@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import importlib
 import os
 import re
 import signal
@@ -15,11 +14,18 @@ from pathlib import Path
 import pytest
 
 from tests import answers
+from tests.profiles import use_profile
 from tests.spark import class_data
 
 # Background jobs of a shell ignore Ctrl-C, and so would all processes started by the tests.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Collecting makes hundreds of thousands of objects that stay; to look through them again and again
+# would take a third of its time in every process. `pytest_collection_finish` continues.
+gc.disable()
+
+use_profile()
 
 # For all drivers, however a test starts them.
 os.environ["SPARK_SUBMIT_OPTS"] = class_data.options()
@@ -88,10 +94,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Refuses a pytest-xdist that ignores the groups, since each process would set up all that is
     shared. Spares the garbage collector the collected tests."""
-    # Hypothesis warns about trio's random numbers if it is imported, at the latest for its summary,
-    # when the garbage collector no longer sees that trio refers to them.
-    importlib.import_module("hypothesis")
     gc.freeze()
+    gc.enable()
     if not session.config.getoption("loadgroup", False):
         return
     for item in session.items:

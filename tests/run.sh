@@ -4,7 +4,7 @@
 #   tests/run.sh --fast          only the quick tests
 #   tests/run.sh --all           all, and at every point what else is sampled; takes hours. It sets, unless they are set,
 #                                  KAFKAFS_CRASH_MOMENTS=all     cuts the power after every operation, not every n-th
-#                                  KAFKAFS_HYPOTHESIS=thorough   300 examples of each property, not 100
+#                                  KAFKAFS_HYPOTHESIS=thorough   300 examples of each property, not 50
 #                                  KAFKAFS_SOAK_SECONDS=600      beside a broker under load, not 20
 #                                  KAFKAFS_SPARK=all             on YARN and in spark-sql, too
 #                                and it repeats the builds that passed with the same kernels, and all of storage uncompiled.

@@ -9,6 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from kafkafs.mount.vfs.errnos import Exists, NoSpace, NoSuchName, NotPermitted, Stale, TooLarge
 from kafkafs.mount.writes.scratch import MAX_BYTES, MAX_FILE, MAX_FILES, ScratchFiles, ScratchHandle
+from tests.profiles import percent
 
 _TOPICS = st.integers(0, 2)
 _NAMES = st.sampled_from(("a", "b", ".swp", "x~"))
@@ -111,7 +112,7 @@ class Scratch(RuleBasedStateMachine):
 
 
 TestScratch = Scratch.TestCase
-TestScratch.settings = settings(max_examples=30, stateful_step_count=30, deadline=None)
+TestScratch.settings = settings(max_examples=percent(30), stateful_step_count=30)
 
 
 def test_bounds() -> None:

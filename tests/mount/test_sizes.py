@@ -89,7 +89,7 @@ def rolled(tmp_path_factory: pytest.TempPathFactory) -> Tree:
     st.sampled_from(STREAMS),
     st.lists(st.tuples(st.floats(0, 1.1), st.integers(0, 3000)), max_size=12),
 )
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_slices_of_a_stream_that_was_measured(
     rolled: Tree, name: str, reads: list[tuple[float, int]]
 ) -> None:

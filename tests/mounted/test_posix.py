@@ -386,7 +386,7 @@ _CHANGES = st.one_of(
 
 
 @given(st.lists(_CHANGES, max_size=20))
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_file_is_what_was_written(point: Path, changes: list[tuple[str, int, bytes]]) -> None:
     """Writes, truncates and reads in any order, as fsx does."""
     path, model = point / "u/fsx", bytearray()
@@ -454,7 +454,7 @@ _EXPECTED = {
         )
     )
 )
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_hostile_names(point: Path, calls: list[tuple[str, str, bytes]]) -> None:
     for verb, directory, name in calls:
         if name in (b".", b"..") or not name:
@@ -477,7 +477,7 @@ def _clear(point: Path) -> None:
 
 
 @given(st.lists(st.one_of(st.binary(max_size=200), _HOSTILE), max_size=8))
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_hostile_text(point: Path, lines: list[bytes]) -> None:
     """Writes lines that are not JSON, verbs or configs to files that expect such."""
     text = b"\n".join(lines) + b"\n"

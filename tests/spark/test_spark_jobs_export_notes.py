@@ -104,7 +104,7 @@ def imported(output: Path) -> Path:
 
 
 @settings(
-    suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=100, deadline=None
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(data=st.data())
 def test_any_change_of_the_notes(output: Path, data: st.DataObject) -> None:

@@ -30,6 +30,7 @@ from kafkafs.storage.operations.transfer.request import FORMATS
 from tests import answers
 from tests.building import BatchFields, build_batch
 from tests.logs import write_log_dir, write_partition
+from tests.profiles import percent
 from tests.spark.in_process import NO_SESSION, in_process
 from tests.spark.test_spark_jobs_import import records
 from tests.spark.test_spark_jobs_salvage import findings
@@ -120,9 +121,7 @@ def write(directory: Path, start: int, batches: list[tuple[int, int, int]]) -> i
     return offset
 
 
-@settings(
-    suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=30, deadline=None
-)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=percent(30))
 @given(
     logs=st.dictionaries(
         st.tuples(st.sampled_from("ab"), st.integers(0, 4)), partitions(), min_size=1, max_size=4

@@ -29,6 +29,7 @@ from tests import answers
 from tests.building import BatchFields, build_batch
 from tests.index_damage import INDEX_DAMAGE, damage_indexes
 from tests.logs import TopicSettings, write_log_dir, write_partition
+from tests.profiles import percent
 
 Corpus = Callable[[str], Path]
 
@@ -66,9 +67,7 @@ def write_log(directory: Path, batches: Sequence[tuple[int, int]], segment: int)
     return offset
 
 
-@settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=percent(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     batches=st.lists(st.tuples(st.integers(1, 9), st.integers(0, 200)), min_size=1, max_size=40),
     segment=st.integers(300, 4000),

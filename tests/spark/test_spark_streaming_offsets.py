@@ -22,6 +22,7 @@ from kafkafs.spark.read.partition_offsets import PartitionOffsets, from_json, to
 from kafkafs.spark.read.reading import Reading
 from kafkafs.spark.read.streaming import Stream
 from kafkafs.storage.errors import DataLoss
+from tests.profiles import percent
 
 SCHEMA = pa.schema(
     [("topic", pa.string()), ("partition", pa.int32()), ("offset", pa.int64()), ("value", "binary")]
@@ -331,7 +332,7 @@ STEPS = st.one_of(
 )
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=percent(20), suppress_health_check=[HealthCheck.too_slow])
 @given(
     steps=st.lists(STEPS, min_size=5, max_size=30),
     most=st.integers(1, 50),

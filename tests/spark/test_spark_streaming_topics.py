@@ -36,6 +36,7 @@ from kafkafs.storage.format.primitives import random_uuid_text
 from kafkafs.storage.log_dirs.engine import Engine
 from kafkafs.storage.log_dirs.log_dir import PartitionDir
 from kafkafs.storage.operations.range_reader import id_of
+from tests.profiles import percent
 from tests.spark import test_spark_streaming as with_spark
 from tests.spark.test_spark_streaming_offsets import SCHEMA, SMALL, Query, append, logs
 
@@ -496,7 +497,7 @@ STEPS = st.one_of(
 )
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=percent(20), suppress_health_check=[HealthCheck.too_slow])
 @given(
     steps=st.lists(STEPS, min_size=5, max_size=25),
     most=st.integers(1, 50),

@@ -14,6 +14,7 @@ import kafkafs
 from kafkafs.sql.dataset import TopicDataset
 from kafkafs.storage import CorruptError
 from tests.cli.test_dump import damage
+from tests.profiles import percent
 from tests.sql.filters import combined
 
 _RECORDS = 600
@@ -90,7 +91,7 @@ _filters = combined(_comparisons)
 
 
 @given(topic=st.sampled_from(_TOPICS), level=st.sampled_from(_ISOLATIONS), filter=_filters)
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=percent(80))
 def test_any_filter_equals_one_of_the_whole_table(
     log_directories: kafkafs.LogDirectories,
     tables: dict[tuple[str, str], pa.Table],

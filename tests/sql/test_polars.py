@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 import kafkafs
 import kafkafs.polars
 from kafkafs.storage import UnknownTopic
+from tests.profiles import percent
 from tests.sql.filters import combined
 
 _RECORDS = 200
@@ -74,7 +75,7 @@ _predicates = combined(_comparisons)
 
 
 @given(predicate=_predicates)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=percent(40))
 def test_any_predicate_equals_one_of_the_whole_table(
     log_dir: Path, everything: pl.DataFrame, predicate: pl.Expr
 ) -> None:

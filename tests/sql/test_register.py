@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import kafkafs
 import kafkafs.duckdb
 from kafkafs.sql.dataset import TopicDataset
+from tests.profiles import percent
 from tests.sql.filters import combined
 
 _RECORDS = 300
@@ -99,7 +100,7 @@ _filters = combined(_comparisons, max_leaves=6)
 
 
 @given(filter=_filters)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=percent(40))
 def test_any_filter_equals_one_of_the_whole_table(
     topic: TopicDataset, everything: pa.Table, filter: pc.Expression
 ) -> None:

@@ -6,10 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.profiles import use_profile
-
-use_profile()
-
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:

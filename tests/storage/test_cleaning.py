@@ -45,6 +45,7 @@ from tests.building import (
 from tests.cleaning import CONFIG, Exchange, log_to_clean
 from tests.faults import FailingCalls
 from tests.logs import TopicSettings, write_partition
+from tests.profiles import percent
 from tests.reading import UNCOMMITTED, Plain, open_view, read
 from tests.writing import NOW, Unsynced, files
 
@@ -119,7 +120,7 @@ def model(
     return kept, end
 
 
-@settings(max_examples=30)
+@settings(max_examples=percent(30))
 @given(BATCHES, st.integers(1, 6), st.integers(60, 400))
 def test_passes_keep_what_a_cleaner_of_lists_keeps(
     batches: list[list[Pair]], capacity: int, segment_bytes: int
@@ -536,7 +537,7 @@ def written_steps(steps: Sequence[tuple[int, str]], choose: Callable[[int], Pair
     return made
 
 
-@settings(max_examples=20)
+@settings(max_examples=percent(20))
 @given(STEPS, st.randoms(use_true_random=False), st.integers(100, 600), st.integers(3, 9))
 def test_transactions_come_out_as_they_were(
     steps: list[tuple[int, str]], chance: Random, segment_bytes: int, capacity: int

@@ -41,6 +41,7 @@ from kafkafs.storage.operations.request import PartitionFailed
 from tests import answers
 from tests.building import BatchFields, build_batch
 from tests.logs import walk
+from tests.profiles import percent
 
 Corpus = Callable[[str], Path]
 LOG = "00000000000000000000.log"
@@ -214,7 +215,7 @@ def replayed(entries: list[MetadataEntry], offset: int) -> MetadataImage:
 
 
 @given(offset=st.integers(0, END) | st.sampled_from(SNAPSHOTS))
-@settings(max_examples=60)
+@settings(max_examples=percent(60))
 def test_the_state_at_an_offset_is_that_of_the_records_below_it(
     engine: Engine, entries: list[MetadataEntry], offset: int
 ) -> None:
@@ -224,7 +225,7 @@ def test_the_state_at_an_offset_is_that_of_the_records_below_it(
 
 
 @given(data=st.data())
-@settings(max_examples=30)
+@settings(max_examples=percent(30))
 def test_the_state_at_a_time_ends_before_the_first_later_record(
     engine: Engine, entries: list[MetadataEntry], data: st.DataObject
 ) -> None:

@@ -129,8 +129,6 @@ def _places(value: Any) -> list[tuple[Any, Any]]:
 
 @given(st.data())
 @settings(
-    max_examples=150,
-    deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 def test_opening_takes_any_notes_or_names_the_file(log_dir: Path, data: st.DataObject) -> None:

@@ -13,7 +13,6 @@ from uuid import UUID
 
 import pytest
 from hypothesis import given as hypothesis_given
-from hypothesis import settings
 from hypothesis import strategies as st
 
 from kafkafs.storage.errors import ConfigError
@@ -347,7 +346,6 @@ HEADER_NAMES = ("__value_schema_id", "__key_schema_id", "apicurio.value.globalId
     st.sampled_from(["AVRO", "JSON", "PROTOBUF", "OTHER"]),
     st.sampled_from([None, *Framing]),
 )
-@settings(max_examples=200, deadline=None)
 def test_whatever_records_contain_each_has_a_line(
     parts: list[Any], kind: str, framing: Framing | None
 ) -> None:

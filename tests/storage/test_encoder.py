@@ -25,6 +25,7 @@ from kafkafs.storage.format.records.record_columns import RecordColumns, SimpleR
 from tests import kernel_forms
 from tests.batches import BYTES, HEADERS
 from tests.building import BatchFields, build_batch
+from tests.profiles import percent
 
 TIMESTAMPS = st.one_of(
     st.integers(-1, (1 << 63) - 2), st.integers(1_700_000_000_000, 1_700_000_100_000)
@@ -139,7 +140,7 @@ def test_the_table_is_what_a_scan_finds(records: list[SimpleRecord], plan: Batch
     assert table.rows.tolist() == encoded.table.rows.tolist()
 
 
-@settings(max_examples=30)
+@settings(max_examples=percent(30))
 @given(RECORDS, PLANS.filter(lambda plan: plan.codec is Codec.NONE))
 def test_uncompiled_the_kernel_gives_the_same(records: list[SimpleRecord], plan: BatchPlan) -> None:
     columns = RecordColumns.from_records(records)

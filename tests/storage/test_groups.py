@@ -48,6 +48,7 @@ from tests.group_records import (
     text,
 )
 from tests.logs import write_partition, write_topic
+from tests.profiles import percent
 from tests.reading import UNCOMMITTED
 
 Corpus = Callable[[str], Path]
@@ -487,7 +488,7 @@ def recorded(corpus: Corpus) -> list[SimpleRecord]:
     ]
 
 
-@settings(max_examples=settings().max_examples // 4)
+@settings(max_examples=percent(25))
 @given(st.lists(st.tuples(st.integers(0, 10**6), st.booleans(), MUTATIONS), max_size=20))
 def test_no_record_is_so_bad_that_the_others_are_not_shown(
     recorded: list[SimpleRecord], changes: list[tuple[int, bool, Any]]

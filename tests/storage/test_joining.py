@@ -28,6 +28,7 @@ from kafkafs.storage.log_dirs.engine import Engine
 from kafkafs.storage.log_manager import LogManager
 from tests.crash.checks import complaints
 from tests.faults import path_of
+from tests.profiles import percent
 from tests.reading import Plain, read
 from tests.staging import ALL, JOINED, NONE, NOW_MS, large_from, stage
 
@@ -80,7 +81,7 @@ def batches(log_dir: Path) -> list[BatchHeader]:
     return found
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=percent(25))
 @given(
     st.lists(WRITE, max_size=6),
     st.sampled_from(Codec),

@@ -10,7 +10,7 @@ from typing import Any
 import jsonschema
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkafs.storage.errors import DatumError, SchemaError
@@ -110,7 +110,6 @@ SCHEMAS = st.recursive(
 )
 
 
-@settings(max_examples=250)
 @given(SCHEMAS, st.lists(VALUES, min_size=1, max_size=4))
 def test_what_fits_is_what_fits_by_jsonschema(schema: Json, values: list[Json]) -> None:
     expected = [jsonschema.Draft7Validator(schema).is_valid(each) for each in values]
@@ -383,7 +382,6 @@ def test_a_referenced_schema_that_is_not_json() -> None:
         compile_json_schema(named({"$ref": "bad"}), {"bad": bad})
 
 
-@settings(max_examples=200)
 @given(st.data())
 def test_damaged_schemas_and_datums(data: st.DataObject) -> None:
     text = list(json.dumps(ORDER))

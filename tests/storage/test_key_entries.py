@@ -19,6 +19,7 @@ from kafkafs.storage.format.records.batch import BatchTable
 from kafkafs.storage.format.records.columns import Columns
 from kafkafs.storage.io.durable import WritableDirFd, replaced
 from tests import kernel_forms
+from tests.profiles import percent
 from tests.writing import Unsynced
 
 KEY = 0x0706050403020100, 0x0F0E0D0C0B0A0908
@@ -50,7 +51,7 @@ def write(directory: Path, keys: Sequence[bytes | None], slices: int, latest: bo
     return EntryFile(place, "f", slices)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=percent(40))
 @given(st.lists(KEYS, max_size=120), st.integers(1, 7), st.integers(2, 50), st.booleans())
 def test_what_was_put_comes_out(
     tmp_path_factory: pytest.TempPathFactory,

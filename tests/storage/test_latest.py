@@ -31,6 +31,7 @@ from kafkafs.storage.log.read.view import View
 from tests import reading, writing
 from tests.building import BatchFields, build_batch
 from tests.kernel_forms import in_use, uncompiled
+from tests.profiles import percent
 from tests.reading import UNCOMMITTED
 from tests.threads import running
 
@@ -145,7 +146,7 @@ class ChangingLog:
             copy.rename(files[number % len(files)])
 
 
-@settings(max_examples=30)
+@settings(max_examples=percent(30))
 @given(STEPS, MEMORIES)
 def test_whatever_happens_to_a_log_the_answers_are_the_models(
     steps: list[tuple[int, int, Rows]], memory: int

@@ -27,6 +27,7 @@ from tests.building import BatchFields, build_batch
 from tests.conftest import differences, fingerprint
 from tests.faults import CrashState, RecordingCalls, crash_states
 from tests.logs import TopicSettings, rebuild_indexes, walk, write_partition
+from tests.profiles import percent
 from tests.reading import open_view, read
 from tests.writing import files
 
@@ -476,7 +477,7 @@ def covered(batch: bytes) -> bytes:
     return batch[16:]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=percent(40))
 @given(
     count=st.integers(1, 30),
     point=st.integers(0, 90),
@@ -525,7 +526,7 @@ CHANGES = st.lists(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=percent(40))
 @given(
     changes=CHANGES,
     mutations=MUTATIONS,

@@ -9,7 +9,7 @@ from contextlib import suppress
 from functools import partial
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkafs.storage.errors import CorruptError
@@ -447,7 +447,6 @@ CONTROLS = st.sampled_from(parse_schemas(raft.SCHEMAS)).flatmap(
 
 
 @given(found=st.lists(RECORDS | CONTROLS, max_size=12))
-@settings(max_examples=100)
 def test_any_records_add_up_and_are_described(
     found: list[MetadataRecord | QuorumRecord],
 ) -> None:

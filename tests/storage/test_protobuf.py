@@ -22,6 +22,7 @@ from kafkafs.storage.schemas.framing import MessageRef
 from kafkafs.storage.schemas.protobuf import ProtobufColumns, ProtobufDecoder, compile_protobuf
 from kafkafs.storage.schemas.protobuf.compiler import MAX_TEXT_BYTES
 from kafkafs.storage.schemas.schema import Schema, SchemaReference
+from tests.profiles import percent
 from tests.proto_schemas import (
     HEAD,
     Reference,
@@ -51,14 +52,14 @@ def columns(
 # -- equality with google.protobuf -------------------------------------------------------------
 
 
-@settings(max_examples=12, suppress_health_check=SLOW)
+@settings(max_examples=percent(12), suppress_health_check=SLOW)
 @given(texts(), st.data())
 def test_texts_become_what_protoc_makes_of_them(text: str, data: st.DataObject) -> None:
     known = reference(text)
     check(known, decoder(text, message="Top"), data)
 
 
-@settings(max_examples=60, suppress_health_check=SLOW)
+@settings(max_examples=percent(60), suppress_health_check=SLOW)
 @given(texts(), st.data())
 def test_files_that_clients_for_python_register(text: str, data: st.DataObject) -> None:
     known = reference(text)
@@ -441,7 +442,7 @@ def outcome(make: Callable[[], object]) -> object:
         return error.why
 
 
-@settings(max_examples=12, suppress_health_check=SLOW)
+@settings(max_examples=percent(12), suppress_health_check=SLOW)
 @given(st.data())
 def test_damaged_texts(data: st.DataObject) -> None:
     text = list(HEAD + NESTED.partition("package a.b;")[2])
@@ -451,7 +452,7 @@ def test_damaged_texts(data: st.DataObject) -> None:
     assert outcome(lambda: decoder("".join(text)))
 
 
-@settings(max_examples=100, suppress_health_check=SLOW)
+@settings(suppress_health_check=SLOW)
 @given(st.data())
 def test_damaged_descriptors(data: st.DataObject) -> None:
     file = bytearray(reference(NESTED).files.file[-1].SerializeToString())
@@ -465,7 +466,6 @@ def test_damaged_descriptors(data: st.DataObject) -> None:
 FUZZED = decoder(ANY)
 
 
-@settings(max_examples=300)
 @given(st.one_of(st.binary(max_size=60), st.lists(st.sampled_from(
     [b"\x0a\x02\x0a\x00", b"\x12\x02\x08\x05", b"\x12\x01", b"\x1a\x05\x0a\x01k\x12", b"\x00",
      b"\x22\x07\x0a\x05\x0a\x01k\x12\x00", b"\x2a\x02", b"\xff\xff\xff\xff\x07", b"\x11"]

@@ -38,6 +38,7 @@ from kafkafs.storage.format.records.rewrite import (
 from tests import kernel_forms
 from tests.batches import LEGACY_CODECS, TIMESTAMPS, simple_records
 from tests.building import BatchFields, MessageFields, build_batch, build_messages
+from tests.profiles import percent
 
 BASE = 1000  # file position of the first byte
 
@@ -199,7 +200,7 @@ def test_the_table_is_what_a_scan_finds(log: list[Case]) -> None:
         assert table.rows.tolist() == part.table.rows.tolist()
 
 
-@settings(max_examples=30)
+@settings(max_examples=percent(30))
 @given(logs_of_cases())
 def test_uncompiled_the_kernel_gives_the_same(log: list[Case]) -> None:
     with pytest.MonkeyPatch.context() as patch:

@@ -31,6 +31,7 @@ from kafkafs.storage.operations.transfer.record_reading import read_file, read_o
 from kafkafs.storage.operations.transfer.request import FORMATS, PERIODS, Export, Format, Period
 from tests.building import BatchFields, build_batch
 from tests.logs import write_log_dir, write_partition
+from tests.profiles import percent
 from tests.reading import read
 
 DAY = 86_400_000
@@ -78,9 +79,7 @@ def files(output: Path) -> list[Path]:
     return sorted(path for path in output.glob("topic=*/**/part-*") if path.is_file())
 
 
-@settings(
-    suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60, deadline=None
-)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=percent(60))
 @given(
     batches=st.lists(st.lists(records, min_size=1, max_size=6), min_size=1, max_size=5),
     format=st.sampled_from(FORMATS),

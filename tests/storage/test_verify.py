@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkafs.storage.format.checksum import crc32c
@@ -287,7 +287,6 @@ def test_leader_epochs(partition: Path, content: str, what: str) -> None:
 FILES = st.sampled_from([".log", ".index", ".txnindex", ".snapshot", "leader-epoch-checkpoint"])
 
 
-@settings(max_examples=150, deadline=None)
 @given(kind=FILES, which=st.integers(0, 99), at=st.integers(0, 1 << 20), bit=st.integers(0, 7))
 def test_every_flipped_bit_is_found(
     tmp_path_factory: pytest.TempPathFactory, kind: str, which: int, at: int, bit: int

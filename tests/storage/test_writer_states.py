@@ -31,6 +31,7 @@ from kafkafs.storage.log.read.context import ReadContext
 from kafkafs.storage.log.read.log import Log
 from tests.building import BatchFields, build_batch
 from tests.logs import walk
+from tests.profiles import percent
 from tests.reading import COMMITTED, UNCOMMITTED, Plain, check_against, read
 from tests.writing import NOW, Unsynced, config, open_log
 
@@ -371,4 +372,4 @@ class Partition(RuleBasedStateMachine):
 
 
 TestPartition = Partition.TestCase
-TestPartition.settings = settings(max_examples=25, stateful_step_count=25)
+TestPartition.settings = settings(max_examples=percent(25), stateful_step_count=25)

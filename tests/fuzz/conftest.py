@@ -1,7 +1,0 @@
-"""Settings of the fuzz suite."""
-
-from __future__ import annotations
-
-from tests.profiles import use_profile
-
-use_profile()
