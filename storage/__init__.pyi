@@ -166,6 +166,7 @@ from .io.local_path import local_path as local_path
 from .io.local_path import location as location
 from .io.lock import who_holds as who_holds
 from .io.opening import check_is_local as check_is_local
+from .io.opening import is_directory as is_directory
 from .io.opening import is_local as is_local
 from .io.opening import open_directory as open_directory
 from .io.remote.requests import COUNTS as COUNTS

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final
 
 from ..errors import LogDirError
@@ -16,7 +16,7 @@ from .remote.settings import DEFAULTS, RemoteSettings
 
 if TYPE_CHECKING:
     from .remote.archive import ArchiveFile
-    from .remote.source import Source
+    from .remote.source import Node, Source
 
 # Sources kept for the next who opens them, as Spark's tasks do, so that each is listed once.
 _KEPT: Final = 8
@@ -25,7 +25,7 @@ _KEPT: Final = 8
 def open_directory(path: str, settings: RemoteSettings = DEFAULTS) -> Directory:
     """Returns the directory at a local path or URL, which may lead into an archive: a tar or zip is
     a directory, and `x.tar.gz/inner` one in it. While an archive's only entry is a directory that
-    holds directories, that one is meant.
+    holds directories, that one is meant, and `inner` may be in it.
 
     A local directory is not checked for existence until its first use. Raises LogDirError for what
     is not an archive, or a URL that cannot be opened; OSError.
@@ -47,6 +47,11 @@ def is_local(path: str) -> bool:
         return False
     found = split_archive(path)
     return found is None or not os.path.isfile(found[0])
+
+
+def is_directory(path: str) -> bool:
+    """Returns whether a path could be that of a directory: it is a local one, or not local."""
+    return not is_local(path) or os.path.isdir(path)
 
 
 def check_is_local(path: str) -> None:
@@ -77,15 +82,20 @@ def _in_archive(file: ArchiveFile, inner: str, settings: RemoteSettings) -> Dire
 
     key = (absolute_path(file.path), file.version, settings)
     archive = _kept(key, lambda: Archive(file, settings))
-    parts = [part for part in inner.split("/") if part]
-    node = archive.snapshot().root
-    while not inner and node.children is not None and len(node.children) == 1:
+    root, parts = archive.snapshot().root, [part for part in inner.split("/") if part]
+    if not parts or root.get(parts) is None:
+        parts = [*_only_directory(root), *parts]
+    return RemoteDirectory(archive, parts)
+
+
+def _only_directory(node: Node) -> Iterator[str]:
+    """Yields the names that lead from an archive's root to the directory that it is of."""
+    while node.children is not None and len(node.children) == 1:
         [(name, child)] = node.children.items()
         if not any(each.children is not None for each in (child.children or {}).values()):
-            break
-        parts.append(name)
+            return
+        yield name
         node = child
-    return RemoteDirectory(archive, parts)
 
 
 _sources: OrderedDict[object, Source] = OrderedDict()

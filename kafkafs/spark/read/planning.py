@@ -31,6 +31,7 @@ from kafkafs.storage import (
     View,
     absolute_path,
     cut_by_bytes,
+    is_directory,
     is_local,
     printable,
 )
@@ -72,7 +73,7 @@ def find_log_dirs(paths: Sequence[str]) -> list[str]:
         if not is_local(path) or os.path.lexists(path) or not glob.has_magic(path):
             found.append(path)
             continue
-        matching = [match for match in sorted(glob.glob(path)) if os.path.isdir(match)]
+        matching = [match for match in sorted(glob.glob(path)) if is_directory(match)]
         if not matching:
             raise OptionError("path", f"{path}: no directory matches")
         found += matching
