@@ -159,8 +159,16 @@ from .io.disk import DirFd as DirFd
 from .io.durable import TEMPORARY_SUFFIX as TEMPORARY_SUFFIX
 from .io.durable import WritableDirFd as WritableDirFd
 from .io.durable import WritableFile as WritableFile
+from .io.local_path import absolute_path as absolute_path
+from .io.local_path import is_url as is_url
 from .io.local_path import local_path as local_path
+from .io.local_path import location as location
 from .io.lock import who_holds as who_holds
+from .io.opening import check_is_local as check_is_local
+from .io.opening import is_directory as is_directory
+from .io.opening import is_local as is_local
+from .io.opening import open_directory as open_directory
+from .io.remote.requests import COUNTS as COUNTS
 from .io.retry import retry_if_gone as retry_if_gone
 from .lines.decoded_lines import decoded_lines as decoded_lines
 from .lines.json_input import parse_json as parse_json

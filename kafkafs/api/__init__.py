@@ -17,7 +17,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Literal, overload
 
-from kafkafs.storage import local_path
+from kafkafs.storage import location
 
 from .reading import LogDirectories, Partition, Time
 from .writing import ProducerRecord, Transaction, WritableLogDirectories, WritablePartition
@@ -79,9 +79,10 @@ def open(
     zone) everything is shown as it was at that time: each partition ends before the first record
     that is later.
 
-    Raises LogDirError if a path is not a log directory or is a URL other than `file:`, LogDirLocked
-    if another process has locked one, ConfigError for an unknown config or an invalid value, and
-    ValueError for `maintain` without `writable`, for `at` with it, and for what is not a time.
+    Raises LogDirError if a path is not a log directory or is a URL of an unknown scheme,
+    LogDirLocked if another process has locked one, ConfigError for an unknown config or an invalid
+    value, and ValueError for `maintain` without `writable`, for `at` with it, and for what is not a
+    time.
     """
     paths = _paths(log_dirs)
     if maintain and not writable:
@@ -102,6 +103,6 @@ def open(
 
 def _paths(log_dirs: Path | Sequence[Path]) -> list[str]:
     if isinstance(log_dirs, str):
-        return [local_path(path.strip()) for path in log_dirs.split(",")]
+        return [location(path.strip()) for path in log_dirs.split(",")]
     listed = [log_dirs] if isinstance(log_dirs, os.PathLike) else log_dirs
-    return [local_path(os.fspath(path)) for path in listed]
+    return [location(os.fspath(path)) for path in listed]

@@ -16,6 +16,17 @@ from .support.failures import Failure
 EXTRAS: Final = {
     "mount": ("pyfuse3", "trio"),
     "polars": ("polars",),
+    "remote": (
+        "adlfs",
+        "aiohttp",
+        "fsspec",
+        "gcsfs",
+        "indexed-gzip",
+        "indexed-zstd",
+        "paramiko",
+        "ratarmountcore",
+        "s3fs",
+    ),
     "report": ("jinja2", "plotly"),
     "restore": ("confluent_kafka",),
     "schemas": ("googleapis-common-protos", "grpcio-tools", "jsonschema-rs", "protobuf"),
@@ -26,6 +37,8 @@ EXTRAS: Final = {
 _MODULES: Final = {
     "googleapis-common-protos": "google.type",
     "grpcio-tools": "grpc_tools",
+    "indexed-gzip": "indexed_gzip",
+    "indexed-zstd": "indexed_zstd",
     "jsonschema-rs": "jsonschema_rs",
     "protobuf": "google.protobuf",
 }

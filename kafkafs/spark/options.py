@@ -24,6 +24,7 @@ from kafkafs.storage import (
     TopicPartition,
     absolute_configs,
     local_path,
+    location,
     milliseconds,
 )
 
@@ -329,13 +330,22 @@ def paths_of(texts: Texts, how: str = '.load("/data")') -> tuple[str, ...]:
     paths = [path.strip() for text in listed for path in text.split(",") if path.strip()]
     if not paths:
         raise OptionError("path", f"name the log directories: {how}")
-    return tuple(local_option("path", path) for path in paths)
+    return tuple(_location_option("path", path) for path in paths)
 
 
 def local_option(name: str, path: str) -> str:
     """Returns the local path of option `name`. Raises OptionError for a URL other than `file:`."""
+    return _checked(name, path, local_path)
+
+
+def _location_option(name: str, path: str) -> str:
+    """Returns a path or URL of option `name` to read. Raises OptionError as `location` does."""
+    return _checked(name, path, location)
+
+
+def _checked(name: str, path: str, check: Callable[[str], str]) -> str:
     try:
-        return local_path(path)
+        return check(path)
     except LogDirError as error:
         raise OptionError(name, str(error)) from None
 

@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence
 from typing import Final
 
-from kafkafs.storage import DirFd, StorageError, printable, who_holds
+from kafkafs.storage import DirFd, StorageError, is_url, printable, who_holds
 
 from .mount_table import Mounted, log_dirs_of, mounted_at
 
@@ -43,7 +43,7 @@ def check(log_dirs: Sequence[str], mountpoint: str) -> None:
     if not stat.S_ISDIR(mode):
         raise MountError(f"{shown}: not a directory")
     for log_dir in log_dirs:
-        if _is_inside(mountpoint, log_dir):
+        if not is_url(log_dir) and _is_inside(mountpoint, log_dir):
             where = printable(log_dir)
             raise MountError(f"{shown}: inside the log directory {where}; mount somewhere else")
 

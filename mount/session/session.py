@@ -13,7 +13,7 @@ from typing import Final
 import pyfuse3
 import trio
 
-from kafkafs.storage import Engine, printable
+from kafkafs.storage import Engine, absolute_path, printable
 
 from ..fuse import memory
 from ..fuse.changing_operations import ChangingOperations
@@ -56,7 +56,7 @@ def mount(
     clear(mountpoint)
     check(log_dirs, mountpoint)
     mountpoint = os.path.abspath(mountpoint)
-    paths = [os.path.abspath(path) for path in log_dirs]
+    paths = [absolute_path(path) for path in log_dirs]
 
     def serve(ready: Ready) -> None:
         raise_file_limit()

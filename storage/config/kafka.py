@@ -22,6 +22,7 @@ from enum import StrEnum
 from typing import Any
 
 from ..errors import ConfigError, fresh
+from ..io.remote.settings import cache_of
 from ..wording import printable
 from .schema import (
     INT_MAX,
@@ -54,6 +55,11 @@ _CODECS = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
 
 def _int(at_least: int | None, at_most: int = INT_MAX) -> Rule:
     return integer(at_least, at_most)
+
+
+def _remote_cache(text: str) -> str:
+    cache_of(text)
+    return text
 
 
 def _long(at_least: int | None) -> Rule:
@@ -175,6 +181,14 @@ class ReaderConfig:
     kafkafs_size_wait_ms: int = define(1000, _int(0))
     # Files and indexes to keep open; fewer if the process may not open as many.
     kafkafs_open_files: int = define(8192, _int(1))
+    # Of URLs and archives: a directory for blocks and indexes, with the limit of its size.
+    kafkafs_remote_cache: str | None = define(None, _remote_cache)
+    # Blocks of URLs and archives to keep in memory.
+    kafkafs_remote_memory_bytes: int = define(128 * _MIB, _long(_MIB))
+    # How long a listing of a URL counts.
+    kafkafs_remote_list_ms: int = define(30_000, _int(0))
+    # How long an attempt of a request may take.
+    kafkafs_remote_timeout_ms: int = define(30_000, _int(1))
     # Of the log directories, the one to serve where they contradict each other.
     kafkafs_prefer_dir: str | None = define(None, str)
     # The topic of the schema registry (kafkastore.topic).

@@ -31,6 +31,7 @@ class FileType(StrEnum):
     FIFO = "FIFO"
     SOCKET = "socket"
     DEVICE = "device"
+    MALFORMED = "malformed entry"  # of a listing that no file system could have
 
     @classmethod
     def of(cls, mode: int) -> FileType:
@@ -174,6 +175,11 @@ class Directory(ABC):
     def is_local(self) -> bool:
         """Whether it is a directory of this machine, which locks and writers can exist for."""
         return False
+
+    @property
+    def problems(self) -> Sequence[str]:
+        """What is malformed in how it is listed, a line each."""
+        return ()
 
     @abstractmethod
     def child(self, name: str) -> Directory:

@@ -60,11 +60,6 @@ _HAS_SEEK_DATA = hasattr(os, "SEEK_DATA")
 _seeking = threading.Lock()  # held for each seek and read of a system without pread(): Windows
 
 
-def absolute_path(path: str) -> str:
-    """Returns a path as a process with another working directory needs it."""
-    return os.path.abspath(path)
-
-
 class DirFd(Directory):
     """A log directory (constructed from the user's path), or a directory below one (from
     `child`)."""

@@ -31,6 +31,7 @@ from ..errors import (
 )
 from ..format.files.names import METADATA_TOPIC, TopicPartition
 from ..format.messages.metadata import ResourceType
+from ..io.remote.settings import RemoteSettings, cache_of
 from ..log.read.context import ReadContext, ReadLimits
 from ..log.read.log import Log
 from ..metadata.cluster_metadata import ClusterMetadata
@@ -49,6 +50,20 @@ def read_limits(config: ReaderConfig) -> ReadLimits:
         max_batch_bytes=config.kafkafs_max_batch_bytes,
         cache_bytes=config.kafkafs_cache_bytes,
         open_files=config.kafkafs_open_files,
+        remote=remote_settings(config),
+    )
+
+
+def remote_settings(config: ReaderConfig) -> RemoteSettings:
+    """Returns how a configuration has URLs and archives read."""
+    cache = config.kafkafs_remote_cache
+    directory, size = cache_of(cache) if cache else ("", 0)
+    return RemoteSettings(
+        list_ms=config.kafkafs_remote_list_ms,
+        timeout_ms=config.kafkafs_remote_timeout_ms,
+        memory_bytes=config.kafkafs_remote_memory_bytes,
+        cache_dir=directory,
+        cache_bytes=size,
     )
 
 

@@ -18,6 +18,7 @@ from ..io.directory import Directory
 from ..io.disk import DirFd
 from ..io.durable import WritableDirFd
 from ..io.lock import LOCK_FILE, DirectoryLock
+from ..io.opening import check_is_local
 from ..io.small_file import read_value
 from ..wording import printable
 from .log_dir import MAX_PROPERTIES_BYTES, check_is_log_dir, owner_differences
@@ -35,6 +36,7 @@ class LockedLogDir:
     def __init__(self, path: str) -> None:
         """Raises LogDirLocked if another process holds it, LogDirError if it is not a log
         directory."""
+        check_is_local(path)
         self.directory = WritableDirFd(path)
         self.directory.make_itself()
         if not _is_empty(self.directory):
@@ -61,6 +63,7 @@ def refuse_paths(paths: str | Sequence[str], required: MetaProperties | None) ->
     there: list[Directory] = []
     known: dict[Hashable, str] = {}
     for path in _listed(paths):
+        check_is_local(path)
         directory = DirFd(path)
         identity = _identity(directory)
         known_by = path.rstrip("/") if identity is None else identity

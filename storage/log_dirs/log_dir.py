@@ -28,7 +28,8 @@ from ..format.files.checkpoints import (
 )
 from ..format.files.names import PartitionDirName, PartitionState, TopicPartition
 from ..io.directory import Directory, DirectoryEntry, FileType, HeldDirectory
-from ..io.disk import DirFd
+from ..io.opening import open_directory
+from ..io.remote.settings import DEFAULTS, RemoteSettings
 from ..io.small_file import SmallFile, Stamp, read_value, stamp
 from ..wording import printable
 
@@ -98,10 +99,11 @@ class _Listing:
 class LogDir:
     """One path of Kafka's `log.dirs`."""
 
-    def __init__(self, path: str) -> None:
-        """Raises LogDirError, with what it looks like instead, if `path` is not a log directory."""
+    def __init__(self, path: str, settings: RemoteSettings = DEFAULTS) -> None:
+        """Raises LogDirError, with what it looks like instead, if `path` is not a log directory.
+        `settings` are for a URL or an archive."""
         self.path = path
-        self.directory = DirFd(path)
+        self.directory = open_directory(path, settings)
         self._meta = self._small(
             names.META_PROPERTIES_FILE,
             MAX_PROPERTIES_BYTES,
@@ -202,7 +204,7 @@ class LogDir:
             self._stored_configs,
         )
         in_files = [problem for file in files if (problem := file.problem())]
-        return in_files + self._listing.problems
+        return [*in_files, *self._listing.problems, *self.directory.problems]
 
     def _small(
         self,

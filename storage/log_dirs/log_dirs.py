@@ -23,8 +23,8 @@ from ..errors import (
 )
 from ..format.files.names import METADATA_TOPIC, PartitionState, TopicPartition
 from ..io.directory import Directory
-from ..io.disk import DirFd, absolute_path
-from ..io.local_path import local_path
+from ..io.local_path import absolute_path, local_path, location
+from ..io.opening import open_directory
 from ..log.read.context import ReadContext
 from ..metadata.cluster_metadata import ClusterMetadata
 from ..metadata.image import MetadataImage
@@ -35,6 +35,7 @@ from .replicas import ADVICE, PREFERRED_DIR, Partitions, ReplicaSelector
 
 #: The config with schemas that are given as files; `schemas/supplied.py` says what is in it.
 SCHEMAS_CONFIG = "kafkafs.schemas"
+CACHE_CONFIG = "kafkafs.remote.cache"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +50,14 @@ class _Joined:
 
 def absolute_configs(configs: Iterable[tuple[str, str]]) -> dict[str, str]:
     """Returns the configs of a run for a process with another working directory: paths in
-    kafkafs.prefer.dir and kafkafs.schemas are absolute. Raises LogDirError if one is a URL of
-    another scheme than `file`."""
+    kafkafs.prefer.dir, kafkafs.remote.cache and kafkafs.schemas are absolute. Raises LogDirError if
+    one is a URL that cannot be read, or of the latter two another one than `file:`."""
     found = dict(configs)
     if found.get(PREFERRED_DIR):
-        found[PREFERRED_DIR] = absolute_path(local_path(found[PREFERRED_DIR]))
+        found[PREFERRED_DIR] = absolute_path(location(found[PREFERRED_DIR]))
+    if found.get(CACHE_CONFIG):
+        directory, comma, size = found[CACHE_CONFIG].rpartition(",")
+        found[CACHE_CONFIG] = f"{absolute_path(local_path(directory))}{comma}{size}"
     if found.get(SCHEMAS_CONFIG):
         entries = map(str.strip, found[SCHEMAS_CONFIG].split(","))
         found[SCHEMAS_CONFIG] = ",".join(map(_absolute_entry, filter(None, entries)))
@@ -101,7 +105,9 @@ class LogDirs:
         belong to different clusters or are copies of one directory and none is preferred;
         ConfigError if `preferred` is not one of them."""
         listed = paths.split(",") if isinstance(paths, str) else paths
-        self.dirs = tuple(LogDir(path.strip()) for path in listed if path.strip())
+        context = context or ReadContext()
+        settings = context.limits.remote
+        self.dirs = tuple(LogDir(path.strip(), settings) for path in listed if path.strip())
         if not self.dirs:
             raise LogDirError(str(paths), "no log directory given")
         _refuse_duplicates(self.dirs)
@@ -109,7 +115,6 @@ class LogDirs:
         if self._preferred is None:
             for found, why in (*self.of_other_clusters(), *_copies(self.dirs)):
                 raise LogDirError(found.path, f"{why}; {ADVICE}")
-        context = context or ReadContext()
         self._metadata = ServedMetadata(context)
         self._selector = ReplicaSelector(context, self._preferred, self._metadata)
         self._joined = _Joined([], Partitions({}, self._selector))
@@ -293,7 +298,7 @@ def _refuse_duplicates(log_dirs: Sequence[LogDir]) -> None:
 def _path_identity(path: str) -> tuple[int, int] | None:
     """Returns device and inode of a path given by the user; None if it cannot be a directory."""
     with suppress(SegmentGone, LogDirError, ValueError):  # ValueError: it contains a NUL
-        return _identity(DirFd(local_path(path)))
+        return _identity(open_directory(location(path)))
     return None
 
 

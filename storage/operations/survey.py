@@ -22,7 +22,7 @@ from ..errors import CorruptError, LogDirError, SegmentGone, UnknownPartition
 from ..format.files.names import FileKind, segment_file
 from ..format.records.columns import Columns, Damage
 from ..io.directory import Directory, HeldDirectory, ReadableFile
-from ..io.disk import DirFd
+from ..io.opening import open_directory
 from ..log.read.context import ReadContext
 from ..log.read.log import Log
 from ..log.read.segments import LogFile, Segments
@@ -198,7 +198,7 @@ class ReferencedViews:
         """Returns a log directory, which is held open for other references to it."""
         found = self._log_dirs.get(path)
         if found is None:
-            directory = DirFd(path)
+            directory = open_directory(path, self._context.limits.remote)
             found = self._log_dirs[path] = directory, directory.hold()
         return found
 

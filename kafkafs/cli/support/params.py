@@ -29,6 +29,13 @@ class LocalPath(click.Path):
         return super().convert(local_path(value, param, ctx), param, ctx)
 
 
+class ReadablePath(click.Path):
+    """A path that is only read: also a URL, or a path in an archive."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return super().convert(readable_path(value, param, ctx), param, ctx)
+
+
 class LocalFile(click.File):
     """An open file, whose path is parsed as by `LocalPath`."""
 
@@ -45,6 +52,16 @@ def local_path(value: str, param: click.Parameter | None, ctx: click.Context | N
 
     try:
         return checked(value)
+    except LogDirError as error:
+        raise click.BadParameter(str(error), ctx, param) from None
+
+
+def readable_path(value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+    """Calls `storage.location` and turns its LogDirError into a usage error."""
+    from kafkafs.storage import LogDirError, location
+
+    try:
+        return location(value)
     except LogDirError as error:
         raise click.BadParameter(str(error), ctx, param) from None
 
@@ -337,9 +354,9 @@ def split_log_dirs(
 def split_paths(
     ctx: click.Context, parameter: click.Parameter, value: str | None
 ) -> tuple[str, ...]:
-    """Splits paths separated by commas; returns () if there is no value."""
+    """Splits paths and URLs separated by commas; returns () if there is no value."""
     given = (path.strip() for path in (value or "").split(","))
-    return tuple(local_path(path, parameter, ctx) for path in given if path)
+    return tuple(readable_path(path, parameter, ctx) for path in given if path)
 
 
 def _split_configs(

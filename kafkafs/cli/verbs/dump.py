@@ -10,7 +10,7 @@ import click
 from kafkafs import __version__
 
 from ..support import failures, output
-from ..support.params import LocalPath, no_as_of_option, split_paths
+from ..support.params import ReadablePath, no_as_of_option, split_paths
 from ..support.verb import Verb
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     ],
 )
 @click.version_option(__version__, "--version", message="kafkafs %(version)s")
-@click.argument("files", metavar="FILE...", nargs=-1, type=LocalPath())
+@click.argument("files", metavar="FILE...", nargs=-1, type=ReadablePath())
 @click.option(
     "--files",
     "more",
@@ -174,17 +174,20 @@ def command(
 
 
 def _print(dump: Dump, path: str) -> None:
-    from kafkafs.storage import DirFd, is_known
+    from kafkafs.storage import SegmentGone, absolute_path, is_known, open_directory
 
-    folder, name = os.path.split(os.path.abspath(path))
+    folder, name = os.path.split(absolute_path(path))
     if os.path.isdir(path):
         raise failures.Failure(f"{path}: is a directory; name the files in it")
-    if not os.path.lexists(path):
-        raise failures.Failure(f"{path}: no such file")
+    directory = open_directory(folder)
+    try:
+        directory.stat(name)
+    except SegmentGone:
+        raise failures.Failure(f"{path}: no such file") from None
     if not is_known(name):
         kinds = ".log, .index, .timeindex, .txnindex, .snapshot or .checkpoint"
         raise failures.Failure(f"{path}: unknown file, not a {kinds} of a log directory")
     with output.of_records() as out:
         out.write(output.line(f"Dumping {path}"))
-        for piece in dump.text(DirFd(folder), name, path):
+        for piece in dump.text(directory, name, path):
             out.write(piece)

@@ -128,7 +128,7 @@ def command(
         from kafkafs.mount.session import session
     from kafkafs.mount.options import MountOptions, check_options, parse_options
     from kafkafs.mount.session.fuse_obstacle import fuse_obstacle
-    from kafkafs.storage import Isolation
+    from kafkafs.storage import Isolation, absolute_path
 
     from ..support.opening import check_schemas, open_engine, open_writable
 
@@ -151,7 +151,7 @@ def command(
         )
 
     # Absolute, because a daemon's current directory is the root.
-    paths = [os.path.abspath(path) for path in log_dirs]
+    paths = [absolute_path(path) for path in log_dirs]
     mountpoint = os.path.abspath(mountpoint)
     try:
         # Checked here, not only in the daemon, so that a wrong config is reported as wrong usage.

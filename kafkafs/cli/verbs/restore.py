@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from kafkafs.places import log_dir_around
-from kafkafs.storage import CorruptError, printable
+from kafkafs.storage import CorruptError, is_url, printable
 
 from .. import installation
 from ..support import failures, output
@@ -266,7 +266,7 @@ def _state_path(cluster: TargetCluster, log_dirs: tuple[str, ...], request: Rest
     above = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
     of = (
         cluster.cluster_id,
-        sorted(map(os.path.realpath, log_dirs)),
+        sorted(path if is_url(path) else os.path.realpath(path) for path in log_dirs),
         sorted(request.topics),
         sorted((request.renames or {}).items()),
         request.since_ms,

@@ -14,7 +14,7 @@ from kafkafs.storage import (
     Selection,
     absolute_configs,
     configs_of_both,
-    local_path,
+    location,
 )
 
 from ..read.planning import find_log_dirs
@@ -40,7 +40,7 @@ class JobLogDirs:
     ) -> JobLogDirs:
         """Accepts paths as on a command line: comma-separated, with wildcards, relative."""
         listed = log_dirs.split(",") if isinstance(log_dirs, str) else log_dirs
-        paths = find_log_dirs([local_path(os.fspath(path)) for path in listed])
+        paths = find_log_dirs([location(os.fspath(path)) for path in listed])
         return cls(tuple(paths), _absolute(configs), at_ms)
 
     @classmethod

@@ -29,7 +29,10 @@ from kafkafs.storage import (
     UnknownPartition,
     UnknownTopic,
     View,
+    absolute_path,
     cut_by_bytes,
+    is_directory,
+    is_local,
     printable,
 )
 
@@ -66,11 +69,11 @@ def find_log_dirs(paths: Sequence[str]) -> list[str]:
     Raises OptionError if a wildcard matches nothing.
     """
     found: list[str] = []
-    for path in map(os.path.abspath, paths):
-        if os.path.lexists(path) or not glob.has_magic(path):
+    for path in map(absolute_path, paths):
+        if not is_local(path) or os.path.lexists(path) or not glob.has_magic(path):
             found.append(path)
             continue
-        matching = [match for match in sorted(glob.glob(path)) if os.path.isdir(match)]
+        matching = [match for match in sorted(glob.glob(path)) if is_directory(match)]
         if not matching:
             raise OptionError("path", f"{path}: no directory matches")
         found += matching

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -15,7 +14,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from kafkafs.storage import BatchPlan, IngestWrite, StagedPart
+from kafkafs.storage import BatchPlan, IngestWrite, StagedPart, check_is_local
 
 from ..options import OptionError
 from ..read.planning import find_log_dirs, refuse_within_log_dir
@@ -65,7 +64,9 @@ class _Writing:
         that cannot be written, LogDirError, LogDirLocked, or the error that prevents creating the
         topic, such as Unregistered."""
         _check_columns(schema, options)
-        log_dirs = tuple(os.path.abspath(path) for path in find_log_dirs(options.paths))
+        for path in options.paths:
+            check_is_local(path)
+        log_dirs = tuple(find_log_dirs(options.paths))
         check_writable(log_dirs)
         if options.staging_dir is not None:
             refuse_within_log_dir(options.staging_dir, log_dirs)

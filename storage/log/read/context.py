@@ -16,6 +16,7 @@ from typing import Final
 from ...format.records.columns import Columns
 from ...format.records.decoder import Decoder
 from ...io.file_cache import FileCache, most_open_files
+from ...io.remote.settings import DEFAULTS, RemoteSettings
 from ...segment.segment import FilePool, is_removed
 from .markers import Markers
 from .point_lookup import LookupBuffers
@@ -32,11 +33,12 @@ _ENTRY_BYTES: Final = 2048
 class ReadLimits:
     """``max_batch_bytes``: largest batch, stored or decompressed, that is held in memory.
     ``cache_bytes``: decoded batches kept. ``open_files``: files and indexes kept open, fewer if
-    the process limit is lower."""
+    the process limit is lower. ``remote``: for URLs and archives."""
 
     max_batch_bytes: int = 128 << 20
     cache_bytes: int = 64 << 20
     open_files: int = 8192
+    remote: RemoteSettings = DEFAULTS
 
 
 class BatchCache:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import posixpath
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from ...format.files.names import METADATA_TOPIC
+from ...io.local_path import absolute_path
 from ...log.state.producers import OpenTransaction
 from ...log_dirs.engine import Engine
 from ...log_dirs.selection import EVERYTHING, Selection
@@ -59,7 +59,7 @@ class Revive:
         """Returns a line that is the same for a repetition of this request."""
         return json.dumps(
             {
-                "logDirs": [posixpath.abspath(each.path) for each in engine.log_dirs.dirs],
+                "logDirs": [absolute_path(each.path) for each in engine.log_dirs.dirs],
                 "configs": dict(sorted(engine.configs.items())),
                 "until": engine.at_ms,
                 "topics": str(self.selection),

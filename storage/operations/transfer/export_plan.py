@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import posixpath
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from ...errors import OtherJob, SchemaError, StorageError, UnknownPartition, UnknownTopic
 from ...format.files.names import TopicPartition
+from ...io.local_path import absolute_path
 from ...log.read.view import View
 from ...log_dirs.engine import Engine
 from ...log_dirs.replicas import PREFERRED_DIR
@@ -39,7 +39,7 @@ class PlannedExport:
 
 def absolute_log_dirs(engine: Engine) -> tuple[str, ...]:
     """Returns the paths of the directories for another process."""
-    return tuple(posixpath.abspath(each.path) for each in engine.log_dirs.dirs)
+    return tuple(absolute_path(each.path) for each in engine.log_dirs.dirs)
 
 
 def plan_export(engine: Engine, request: Export) -> PlannedExport:

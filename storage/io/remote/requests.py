@@ -1,0 +1,166 @@
+"""Requests to a server: counted, repeated after passing failures, and with errors that name the
+object."""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+from ...errors import LogDirError, SegmentGone
+
+T = TypeVar("T")
+
+#: How often a request is sent at most, and the pauses between, in seconds: 6.2 s in all.
+ATTEMPTS: Final = 6
+_FIRST_PAUSE: Final = 0.2
+_LONGEST_REASON: Final = 300
+
+_PASSING: Final = frozenset((408, 425, 429, 500, 502, 503, 504))
+_PASSING_CODES: Final = frozenset(
+    ("SlowDown", "Throttling", "ThrottlingException", "RequestLimitExceeded", "InternalError",
+     "ServiceUnavailable", "RequestTimeout", "RequestTimeTooSkewed", "BandwidthLimitExceeded")
+)  # fmt: skip
+_CHANGED: Final = 412  # Precondition Failed: another ETag
+_PASSING_ERRNOS: Final = frozenset(
+    (errno.ECONNRESET, errno.ECONNREFUSED, errno.ECONNABORTED, errno.EPIPE, errno.ETIMEDOUT,
+     errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EBUSY, errno.EAGAIN)
+)  # fmt: skip
+# By name, because the libraries that raise them are imported only where they are used.
+_PASSING_TYPES: Final = frozenset(
+    ("FSTimeoutError", "ServerDisconnectedError", "ClientPayloadError", "ClientConnectionError",
+     "ClientConnectorError", "ClientOSError", "EndpointConnectionError", "ConnectTimeoutError",
+     "ReadTimeoutError", "ConnectionClosedError", "HTTPClientError", "ResponseStreamingError",
+     "IncompleteReadError", "ServiceRequestError", "ServiceResponseError", "SSHException")
+)  # fmt: skip
+
+
+class ShortRead(Exception):
+    """A server sent fewer bytes than were requested."""
+
+
+class Counts:
+    """Counts what was requested of all servers. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.requests: Counter[str] = Counter()  # by operation: list, stat, read
+        self.retries = 0
+        self.failures = 0
+        self.read_bytes = 0
+
+    def add(self, operation: str, *, retries: int = 0, failures: int = 0, read: int = 0) -> None:
+        with self._lock:
+            self.requests[operation] += 1
+            self.retries += retries
+            self.failures += failures
+            self.read_bytes += read
+
+
+#: Of this process.
+COUNTS: Final = Counts()
+
+
+def request(operation: str, path: str, send: Callable[[], T]) -> T:
+    """Returns what `send` returns, which may fail for a while: it is called up to ATTEMPTS times.
+
+    Raises SegmentGone if there is no such object, or another one by now; PermissionError; else
+    OSError with EIO and the reason. All have `path`.
+    """
+    pause = _FIRST_PAUSE
+    for attempt in range(1, ATTEMPTS + 1):
+        try:
+            found = send()
+        except Exception as error:  # noqa: BLE001 - each library has its own, without a common base
+            passes = attempt < ATTEMPTS and is_passing(error)
+            COUNTS.add(operation, retries=passes, failures=not passes)
+            if not passes:
+                raise translated(error, path) from None
+        else:
+            size = len(found) if isinstance(found, bytes) else 0
+            COUNTS.add(operation, read=size)
+            return found
+        time.sleep(pause * random.uniform(0.5, 1))
+        pause *= 2
+    raise AssertionError("unreachable")
+
+
+def translated(error: Exception, path: str) -> Exception:
+    """Returns the exception to raise instead of a library's."""
+    if isinstance(error, (SegmentGone, LogDirError)):
+        return error
+    chain = _chain(error)
+    if any(isinstance(each, FileNotFoundError) for each in chain):
+        return SegmentGone(path)
+    statuses = {_status(each) for each in chain}
+    if statuses & {404, 410, _CHANGED}:
+        return SegmentGone(path)
+    if statuses & {401, 403} or any(isinstance(each, PermissionError) for each in chain):
+        return PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+    if any("credential" in type(each).__name__.lower() for each in chain):
+        why = "no credentials were found"
+        return PermissionError(errno.EACCES, why, path)
+    return OSError(errno.EIO, _reason(error), path)
+
+
+def is_passing(error: Exception) -> bool:
+    """Returns whether the same request may succeed later."""
+    return any(map(_passes, _chain(error)))
+
+
+def _passes(error: BaseException) -> bool:
+    if isinstance(error, (ShortRead, TimeoutError, ConnectionError)):
+        return True
+    if _status(error) in _PASSING or _code(error) in _PASSING_CODES:
+        return True
+    if isinstance(error, OSError) and error.errno in _PASSING_ERRNOS:
+        return True
+    return any(each.__name__ in _PASSING_TYPES for each in type(error).__mro__)
+
+
+def _chain(error: BaseException) -> list[BaseException]:
+    """Returns an error and what caused it."""
+    found: list[BaseException] = []
+    next_error: BaseException | None = error
+    while next_error is not None and next_error not in found and len(found) < 10:
+        found.append(next_error)
+        next_error = next_error.__cause__ or next_error.__context__
+    return found
+
+
+def _status(error: BaseException) -> int | None:
+    """Returns the status code of HTTP that an error of botocore, aiohttp, gcsfs or azure has."""
+    response = getattr(error, "response", None)
+    if isinstance(response, dict):
+        status = response.get("ResponseMetadata", {}).get("HTTPStatusCode")
+    else:
+        status = getattr(error, "status", None) or getattr(error, "status_code", None)
+        status = status or getattr(error, "code", None)
+    return int(status) if isinstance(status, int) or str(status).isdigit() else None
+
+
+def _code(error: BaseException) -> str:
+    response = getattr(error, "response", None)
+    code = response.get("Error", {}).get("Code", "") if isinstance(response, dict) else ""
+    return str(code)
+
+
+def _reason(error: Exception) -> str:
+    """Describes an error in one line, without the URL that was requested, which may be signed."""
+    statuses = [found for each in _chain(error) if (found := _status(each))]
+    code = next((text for each in _chain(error) if (text := _code(each))), "")
+    if statuses:
+        return f"the server answered {statuses[0]}" + (f" ({code})" if code else "")
+    name = type(error).__name__
+    if isinstance(error, ShortRead):
+        return str(error)
+    if isinstance(error, TimeoutError) or "timeout" in name.lower():
+        return "the server did not answer in time"
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror[:_LONGEST_REASON]
+    return f"the request failed ({name})"

@@ -1,0 +1,204 @@
+"""Directories of object stores and servers, through fsspec."""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from ...errors import LogDirError, SegmentGone
+from ..directory import FileType
+from ..local_path import SCHEMES
+from .block_source import BlockSource
+from .requests import ShortRead, request
+from .settings import RemoteSettings
+from .source import Listed, Node, Snapshot
+
+INSTALL: Final = "pip install 'kafkafs[remote]'"
+_VERSIONS: Final = ("ETag", "etag", "generation", "md5Hash", "content_md5")
+_TIMES: Final = ("LastModified", "last_modified", "mtime", "updated", "created")
+# Listing takes many requests, one after the other, of which the library tells nothing.
+_LIST_TIMEOUTS: Final = 20
+
+
+class ObjectStore(BlockSource):
+    """A URL, whose objects are files by the slashes in their keys."""
+
+    def __init__(self, location: str, settings: RemoteSettings) -> None:
+        super().__init__(settings)
+        self.location = location
+        self._scheme = location.partition("://")[0]
+        self._filesystem: tuple[int, Any, str] | None = None  # process, file system, its root
+        self._listing = threading.Lock()  # held while listing
+        self._known: tuple[float, Snapshot] | None = None
+
+    def snapshot(self) -> Snapshot:
+        known = self._known
+        if known is not None and time.monotonic() - known[0] < self.settings.list_ms / 1000:
+            return known[1]
+        with self._listing:
+            if self._known is not known and self._known is not None:
+                return self._known[1]  # another thread has listed it meanwhile
+            snapshot = Snapshot(self.location, request("list", self.location, self._list))
+            if not snapshot.root.children and not snapshot.problems:
+                raise SegmentGone(self.location)
+            self._known = (time.monotonic(), snapshot)
+            return snapshot
+
+    def invalidate(self) -> None:
+        """Lists again at the next use, because an object was not what it had been."""
+        self._known = None
+
+    def object_here(self) -> Node | None:
+        """Returns the object at the location itself, None if there is none."""
+        filesystem, root = self._opened()
+        try:
+            info = request("stat", self.location, lambda: self._call(filesystem, "info", root))
+        except SegmentGone:
+            return None
+        if info.get("type") == "directory":
+            return None
+        listed = _listed("object", info)
+        return Snapshot(self.location, [listed]).root.get(["object"])
+
+    def fetch(self, path: str, node: Node, position: int, size: int) -> bytes:
+        def send() -> bytes:
+            data = self._range(str(node.handle), node, position, position + size)
+            if len(data) != size:
+                raise ShortRead(f"the server sent {len(data)} of {size} bytes")
+            return data
+
+        try:
+            return request("read", path, send)
+        except SegmentGone:
+            self.invalidate()
+            raise
+
+    def _range(self, key: str, node: Node, start: int, end: int) -> bytes:
+        """Returns bytes of an object. Raises FileNotFoundError if it has another version."""
+        filesystem, _ = self._opened()
+        if self._scheme == "s3" and node.version:
+            how = (filesystem, key, node.version, start, end)
+            return bytes(self._run(filesystem, _read_s3, *how))
+        if self._scheme in ("http", "https") and node.version.startswith('"'):
+            headers = {"If-Match": node.version}
+            return bytes(
+                self._call(filesystem, "cat_file", key, start=start, end=end, headers=headers)
+            )
+        data = bytes(self._call(filesystem, "cat_file", key, start=start, end=end))
+        # The others cannot be asked for one version, but tell which one there is.
+        now = _listed("", self._call(filesystem, "info", key))
+        if (now.version, now.size, max(now.mtime_ns, 0)) != (
+            node.version,
+            node.size,
+            node.status.st_mtime_ns,
+        ):
+            raise FileNotFoundError(errno.ENOENT, "changed", key)
+        return data
+
+    def _list(self) -> list[Listed]:
+        filesystem, root = self._opened()
+        found = self._call(filesystem, "find", root, detail=True, _timeouts=_LIST_TIMEOUTS)
+        return list(self._entries(filesystem, root, found))
+
+    def _entries(
+        self, filesystem: Any, root: str, found: Mapping[str, Mapping[str, Any]]
+    ) -> Iterator[Listed]:
+        above = root.rstrip("/") + "/"
+        for key, info in found.items():
+            if key.rstrip("/") == root.rstrip("/") and info.get("type") != "directory":
+                if info.get("size"):
+                    raise LogDirError(self.location, "an object, not a directory")
+                continue
+            if info.get("size") is None and info.get("type") == "file":
+                info = self._call(filesystem, "info", key)  # a web server's page has no sizes
+            yield _listed(key.removeprefix(above), {**info, "name": key})
+
+    def _opened(self) -> tuple[Any, str]:
+        """Returns the file system of this process, and the root as its path."""
+        known = self._filesystem
+        if known is None or known[0] != os.getpid():
+            known = self._filesystem = (os.getpid(), *self._open())
+        return known[1], known[2]
+
+    def _open(self) -> tuple[Any, str]:
+        try:
+            from fsspec.core import url_to_fs
+
+            options = self._options()
+            filesystem, root = url_to_fs(self.location, **options)
+        except ImportError:
+            needed = " and ".join(dict.fromkeys(("fsspec", SCHEMES[self._scheme])))
+            why = f"reading {self._scheme}:// needs {needed}: {INSTALL}"
+            raise LogDirError(self.location, why) from None
+        except Exception as error:  # noqa: BLE001 - of each library its own
+            why = f"cannot be opened ({type(error).__name__})"
+            raise LogDirError(self.location, why) from None
+        if self._scheme == "s3":
+            filesystem.retries = 1
+        return filesystem, root
+
+    def _options(self) -> dict[str, Any]:
+        """Returns what the library is to do differently: it repeats nothing, and caches nothing."""
+        seconds = self.settings.timeout_ms / 1000
+        options: dict[str, Any] = {"skip_instance_cache": True, "use_listings_cache": False}
+        if self._scheme == "s3":
+            options["config_kwargs"] = {
+                "connect_timeout": seconds,
+                "read_timeout": seconds,
+                "retries": {"total_max_attempts": 1},
+                "max_pool_connections": 32,
+            }
+        if self._scheme == "sftp":
+            options |= {"timeout": seconds, "banner_timeout": seconds}
+        return options
+
+    def _call(self, filesystem: Any, name: str, *args: Any, _timeouts: int = 1, **how: Any) -> Any:
+        if not filesystem.async_impl:
+            return getattr(filesystem, name)(*args, **how)
+        return self._run(filesystem, getattr(filesystem, f"_{name}"), *args, _t=_timeouts, **how)
+
+    def _run(
+        self, filesystem: Any, send: Callable[..., Any], *args: Any, _t: int = 1, **how: Any
+    ) -> Any:
+        from fsspec.asyn import sync
+
+        seconds = self.settings.timeout_ms / 1000 * _t
+        return sync(filesystem.loop, send, *args, timeout=seconds, **how)
+
+
+async def _read_s3(filesystem: Any, path: str, etag: str, start: int, end: int) -> bytes:
+    """Returns bytes of an object that still has this ETag."""
+    bucket, key, _ = filesystem.split_path(path)
+    response = await filesystem._call_s3(
+        "get_object", Bucket=bucket, Key=key, Range=f"bytes={start}-{end - 1}", IfMatch=etag
+    )
+    async with response["Body"] as body:
+        return bytes(await body.read())
+
+
+def _listed(path: str, info: Mapping[str, Any]) -> Listed:
+    kind = FileType.DIRECTORY if info.get("type") == "directory" else FileType.FILE
+    if info.get("islink"):
+        kind = FileType.SYMLINK
+    version = next((str(info[name]) for name in _VERSIONS if info.get(name)), "")
+    when = next((info[name] for name in _TIMES if info.get(name)), None)
+    return Listed(path, kind, info.get("size"), _nanoseconds(when), version, info.get("name"))
+
+
+def _nanoseconds(when: object) -> int:
+    """Returns a time in ns since 1970, 0 if it is none."""
+    if isinstance(when, str):
+        try:
+            when = datetime.fromisoformat(when)
+        except ValueError:
+            return 0
+    if isinstance(when, datetime):
+        when = (when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp()
+    if isinstance(when, (int, float)) and abs(when) < 1 << 33:
+        return round(when * 1_000_000) * 1000
+    return 0
