@@ -32,7 +32,13 @@ from .vfs.contents import Contents
 from .vfs.inodes import Places, RecentPlaces
 
 if TYPE_CHECKING:
-    from kafkafs.storage import DecoderCatalog, Decoders, RegistryReader
+    from kafkafs.storage import (
+        DecodedColumns,
+        DecodedTopics,
+        DecoderCatalog,
+        Decoders,
+        RegistryReader,
+    )
 
     from .node import FixedFile
     from .writes.changes import Changes
@@ -121,6 +127,17 @@ class Catalog:
     def last_decoders(self) -> Decoders | None:
         """The decoders returned last; None before. Costs nothing."""
         return self._decoders.last
+
+    @cached_property
+    def _decoded_topics(self) -> DecodedTopics:
+        from kafkafs.storage import DecodedTopics  # with pyarrow
+
+        return DecodedTopics()
+
+    def decoded_columns(self, decoders: Decoders, topic: str) -> DecodedColumns | None:
+        """Returns the typed columns of a topic, always the same for the same decoders; None if it
+        has no schema. Raises SchemaError if its schema cannot be used."""
+        return self._decoded_topics.columns(decoders, topic)
 
     def topics(self) -> Mapping[str, list[int]]:
         """Returns the topics in order of name, each with its partition numbers in order."""

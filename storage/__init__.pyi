@@ -350,6 +350,7 @@ from .operations.topics import delete_topics as delete_topics
 from .operations.transactions import PartitionTransaction as PartitionTransaction
 from .operations.transactions import Transactions as Transactions
 from .operations.transactions import list_transactions as list_transactions
+from .operations.transfer.decoded_form import check_parquet as check_parquet
 from .operations.transfer.description import is_export as is_export
 from .operations.transfer.description import noted_isolation as noted_isolation
 from .operations.transfer.export import begun_export as begun_export
@@ -405,6 +406,7 @@ from .schemas.typed.decoder import arrow_type_of as arrow_type_of
 from .schemas.typed.reader_schema import ReaderSchema as ReaderSchema
 from .schemas.typed.reader_schema import TopicReaders as TopicReaders
 from .schemas.typed.sources import SchemaSourceDirs as SchemaSourceDirs
+from .schemas.typed.topic_columns import DecodedTopics as DecodedTopics
 from .segment.check.verify_digest import SegmentDigest as SegmentDigest
 from .segment.check.verify_index import Finding as Finding
 from .segment.dump.dump import Dump as Dump

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from contextlib import closing
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import TYPE_CHECKING, Final
 
-from kafkafs.storage import MAX_OFFSET, Columns, CorruptError, Damage, StorageError, View, fresh
+from kafkafs.storage import MAX_OFFSET, StorageError, View
 
 from ..catalog import Catalog
 from ..node import (
@@ -29,7 +28,6 @@ from ..node import (
     readdir_until,
 )
 from ..partition import MountedPartition, Scope
-from ..streams.copies import CopyWriter
 from ..streams.ranges import (
     NO_SCHEMAS,
     Key,
@@ -40,18 +38,15 @@ from ..streams.ranges import (
     Streamed,
     WrittenFile,
 )
-from ..streams.streams import StreamPiece
 from ..vfs.errnos import NoSuchName, NoSuchRange, Stale
 from ..vfs.handles import Handle
 from ..vfs.pending import Pending
 from ..vfs.timeouts import BRIEFLY, FOR_EVER, NOT_AT_ALL
 from .member import FixedDirectory, Member, MemberDirectory, member_inode
-from .stream import ARROW_END, FIELDS, LinesSource, PartitionSource, arrow_schema, format_of
+from .range_contents import DECODED, TYPED, content_of
 
-if TYPE_CHECKING:  # pyarrow is large
-    import pyarrow as pa
-
-    from kafkafs.storage import Decoders, TableLimits
+if TYPE_CHECKING:
+    from kafkafs.storage import Decoders
 
 #: In listing order.
 NAMES: Final = {
@@ -61,11 +56,12 @@ NAMES: Final = {
     "records.arrow": RangeMember.RECORDS_ARROW,
     "records.parquet": RangeMember.RECORDS_PARQUET,
     "decoded.jsonl": RangeMember.DECODED_JSONL,
+    "decoded.arrow": RangeMember.DECODED_ARROW,
+    "decoded.parquet": RangeMember.DECODED_PARQUET,
 }
 _NAME: Final = re.compile(r"([0-9]+)-([0-9]+)")
 # Number of entries made at a time.
 _MOST_ENTRIES: Final = 1024
-_PARQUET_CODEC: Final = "zstd"
 
 
 class RangesDirectory(FixedDirectory, MemberDirectory):
@@ -160,51 +156,70 @@ class RangeDirectory(FixedDirectory):
     def child(self, name: str) -> RangeFile:
         if name not in NAMES:
             raise NoSuchName(name)
-        if NAMES[name] is RangeMember.DECODED_JSONL:
-            return self._decoded(self.catalog.decoders())
-        return RangeFile(self._ranges, self.range, NAMES[name])
+        member = NAMES[name]
+        decoders = self.catalog.decoders() if member in DECODED else None
+        if not self._is_there(member, decoders):
+            raise NoSuchName(name, partial(_no_schema, self.partition.topic))
+        return range_file(self.catalog, self._key(member, decoders), decoders)
 
     def child_may_block(self, name: str) -> bool:
-        return NAMES.get(name) is RangeMember.DECODED_JSONL  # it needs the registry
+        return NAMES.get(name) in DECODED  # it needs the registry
 
     def readdir(self, start: int) -> Iterator[DirEntryRun]:
-        """Lists the files without reading records: unknown sizes are left out."""
-        for at, name in enumerate(NAMES, FIRST_READDIR_OFFSET):
-            if at >= start:
-                yield self._listed(name).listed(name, at + 1)
-
-    def _listed(self, name: str) -> RangeFile:
-        """Returns the same as `child`, even if the registry cannot be read."""
+        """Lists the files without reading the range's records: unknown sizes are left out. If the
+        registry cannot be read, all files are listed."""
         try:
-            return self.child(name)
+            decoders: Decoders | None = self.catalog.decoders()
         except (StorageError, OSError):
-            return self._decoded(self.catalog.last_decoders)
+            decoders = self.catalog.last_decoders
+        for at, (name, member) in enumerate(NAMES.items(), FIRST_READDIR_OFFSET):
+            if at >= start and self._is_listed(member, decoders):
+                used = decoders if member in DECODED else None
+                yield self._entry(name, self._key(member, used), at + 1)
 
-    def _decoded(self, decoders: Decoders | None) -> RangeFile:
+    def _is_listed(self, member: RangeMember, decoders: Decoders | None) -> bool:
+        try:
+            return decoders is None or self._is_there(member, decoders)
+        except (StorageError, OSError):
+            return True
+
+    def _is_there(self, member: RangeMember, decoders: Decoders | None) -> bool:
+        """Returns whether there is a file. Raises SchemaError if the topic's schema cannot be
+        used."""
+        if member not in TYPED or decoders is None:
+            return True
+        return self.catalog.decoded_columns(decoders, self.partition.topic) is not None
+
+    def _key(self, member: RangeMember, decoders: Decoders | None) -> Key:
         number = NO_SCHEMAS if decoders is None else decoders.number
-        range_ = replace(self.range, schemas=number)
-        return RangeFile(self._ranges, range_, RangeMember.DECODED_JSONL, decoders)
+        return replace(self.range, schemas=number), member
+
+    def _entry(self, name: str, key: Key, readdir_offset: int) -> DirEntryRun:
+        """Returns a file's directory entry, with its size if that is known."""
+        found = self._ranges.at_hand(key)
+        size, mtime_ns, entry_timeout, attr_timeout = UNKNOWN_SIZE, 0, NOT_AT_ALL, NOT_AT_ALL
+        if found is not None:
+            size, mtime_ns = found.size, found.mtime_ns
+            entry_timeout, attr_timeout = self.partition.entry_timeout(BRIEFLY), FOR_EVER
+        inode = self._ranges.inode(*key)
+        entries = DirEntries.of([(name.encode(), inode, size, mtime_ns, readdir_offset)])
+        return DirEntryRun(entries, FILE_MODE, entry_timeout, attr_timeout, STREAM_BLOCK)
+
+
+def _no_schema(topic: str) -> str:
+    return f"the values and keys of topic {topic} have no schema; decoded.jsonl needs none"
 
 
 class RangeFile(File):
     """A file whose bytes and attributes never change; its name vanishes with the records."""
 
-    def __init__(
-        self,
-        ranges: Ranges,
-        range_: Range,
-        member: RangeMember,
-        decoders: Decoders | None = None,
-    ) -> None:
-        """`decoders`: those of DECODED_JSONL, None if it is only to be listed."""
+    def __init__(self, ranges: Ranges, key: Key, content: Streamed | WrittenFile) -> None:
+        range_, _ = key
         self.partition = range_.partition
-        self.inode = ranges.inode(range_, member)
+        self.inode = ranges.inode(*key)
         self._ranges = ranges
-        self._key: Key = (range_, member)
-        if member is RangeMember.DECODED_JSONL:
-            self._content: Streamed | WrittenFile = _decoded_content(decoders)
-        else:
-            self._content = _CONTENTS[member]
+        self._key = key
+        self._content = content
         self._measured: MeasuredRangeFile | None = None
 
     def pending(self) -> Pending | None:
@@ -222,19 +237,19 @@ class RangeFile(File):
             self.inode, FILE_MODE, found.size, found.mtime_ns, entry_timeout, FOR_EVER, STREAM_BLOCK
         )
 
-    def listed(self, name: str, readdir_offset: int) -> DirEntryRun:
-        """Returns the file's directory entry, with its size if that is known."""
-        found = self._ranges.at_hand(self._key)
-        size, mtime_ns, entry_timeout, attr_timeout = UNKNOWN_SIZE, 0, NOT_AT_ALL, NOT_AT_ALL
-        if found is not None:
-            size, mtime_ns = found.size, found.mtime_ns
-            entry_timeout, attr_timeout = self.partition.entry_timeout(BRIEFLY), FOR_EVER
-        entries = DirEntries.of([(name.encode(), self.inode, size, mtime_ns, readdir_offset)])
-        return DirEntryRun(entries, FILE_MODE, entry_timeout, attr_timeout, STREAM_BLOCK)
-
     def open(self, *, waits: bool = True) -> Handle:
         self.attributes()
         return self._ranges.open(self._key, self._content)
+
+
+def range_file(catalog: Catalog, key: Key, decoders: Decoders | None) -> RangeFile:
+    """`decoders`: those of a file of DECODED, whose number is in `key`. Raises SchemaError if the
+    topic's schema cannot be used."""
+    range_, member = key
+    columns = None
+    if member in TYPED and decoders is not None:
+        columns = catalog.decoded_columns(decoders, range_.partition.topic)
+    return RangeFile(catalog.ranges, key, content_of(member, decoders, columns))
 
 
 def range_node(catalog: Catalog, inode: int) -> RangeDirectory | RangeFile:
@@ -243,110 +258,7 @@ def range_node(catalog: Catalog, inode: int) -> RangeDirectory | RangeFile:
     range_.view()
     if member is RangeMember.DIRECTORY:
         return RangeDirectory(catalog, range_)
-    if member is RangeMember.DECODED_JSONL:
-        decoders = catalog.last_decoders
-        if decoders is None or decoders.number != range_.schemas:
-            raise Stale
-        return RangeFile(catalog.ranges, range_, member, decoders)
-    return RangeFile(catalog.ranges, range_, member)
-
-
-# -- the contents of the files ------------------------------------------------------------------
-
-
-class _Whole:
-    """A range's records if all can be read: damage raises CorruptError."""
-
-    def __init__(self, range_: Range, view: View) -> None:
-        self.range = range_
-        self.partition = range_.partition
-        self._view = view
-
-    def columns(self, start: int) -> Iterator[Columns]:
-        """Yields the records from offset `start` on. Raises CorruptError."""
-        begin, end = max(start, self.range.first), self.range.last + 1
-        parts = self._view.scan(begin, end, self.partition.isolation, ahead=True)
-        with closing(parts):  # an error must keep neither it nor its threads alive
-            for part in parts:
-                if isinstance(part, Damage):
-                    self._fail(part.error)
-                else:
-                    yield part
-
-    def lines(self, source: PartitionSource, start: int) -> Iterator[StreamPiece]:
-        """Yields what `source` makes of the records. Raises CorruptError."""
-        begin, end = max(start, self.range.first), self.range.last + 1
-        for piece in source.pieces_between(begin, end):
-            if isinstance(piece, CorruptError):
-                self._fail(piece)
-            else:
-                yield piece
-
-    def _fail(self, error: CorruptError) -> NoReturn:
-        self.partition.note_damage(error)
-        raise fresh(error)
-
-    def tables(self, start: int, most: TableLimits) -> Iterator[tuple[int, pa.Table]]:
-        """Yields Arrow tables of the records, each with the offset of its first record. Raises
-        CorruptError."""
-        from kafkafs.storage import record_tables  # with pyarrow
-
-        return record_tables(self.columns(start), self.partition.topic, self.partition.number, most)
-
-
-class TextSource:
-    """Lines of a range's records, in the format of the stream `like`. `decoders`: those of
-    DECODED_JSONL."""
-
-    def __init__(
-        self, range_: Range, view: View, like: Member, decoders: Decoders | None = None
-    ) -> None:
-        self._whole = _Whole(range_, view)
-        made = format_of(like, range_.partition.topic, decoders)
-        self._source = PartitionSource(range_.partition, view, made)
-        if like in FIELDS:
-            self._source = LinesSource(range_.partition, view, made, FIELDS[like])
-
-    def pieces(self, restart: int) -> Iterator[StreamPiece | CorruptError]:
-        return self._whole.lines(self._source, restart)
-
-
-class ArrowSource:
-    """A range's records as an Arrow stream."""
-
-    def __init__(self, range_: Range, view: View) -> None:
-        self._whole = _Whole(range_, view)
-
-    def pieces(self, restart: int) -> Iterator[StreamPiece | CorruptError]:
-        from kafkafs.storage import RECORD_BATCH_LIMITS
-
-        if restart < 0:
-            yield StreamPiece(arrow_schema())
-        for offset, table in self._whole.tables(restart, RECORD_BATCH_LIMITS):
-            for batch in table.to_batches():
-                yield StreamPiece(memoryview(batch.serialize()), offset)
-        yield StreamPiece(ARROW_END)
-
-
-def write_parquet(range_: Range, view: View, output: CopyWriter) -> None:
-    """Writes a range's records as a Parquet file."""
-    import pyarrow.parquet as pq  # large
-
-    from kafkafs.storage import RECORD_SCHEMA, ROW_GROUP_LIMITS
-
-    with pq.ParquetWriter(output, RECORD_SCHEMA, compression=_PARQUET_CODEC) as writer:
-        for _, table in _Whole(range_, view).tables(-1, ROW_GROUP_LIMITS):
-            writer.write_table(table, row_group_size=ROW_GROUP_LIMITS.rows)
-
-
-_CONTENTS: Final[dict[RangeMember, Streamed | WrittenFile]] = {
-    RangeMember.VALUES: Streamed(partial(TextSource, like=Member.VALUES)),
-    RangeMember.KEYS: Streamed(partial(TextSource, like=Member.KEYS)),
-    RangeMember.RECORDS_JSONL: Streamed(partial(TextSource, like=Member.RECORDS_JSONL)),
-    RangeMember.RECORDS_ARROW: Streamed(ArrowSource),
-    RangeMember.RECORDS_PARQUET: WrittenFile(write_parquet),
-}
-
-
-def _decoded_content(decoders: Decoders | None) -> Streamed:
-    return Streamed(partial(TextSource, like=Member.DECODED_JSONL, decoders=decoders))
+    decoders = catalog.last_decoders if member in DECODED else None
+    if member in DECODED and (decoders is None or decoders.number != range_.schemas):
+        raise Stale
+    return range_file(catalog, (range_, member), decoders)

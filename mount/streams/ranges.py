@@ -63,12 +63,14 @@ class RangeMember(IntEnum):
     RECORDS_ARROW = 4
     RECORDS_PARQUET = 5
     DECODED_JSONL = 6
+    DECODED_ARROW = 7
+    DECODED_PARQUET = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Range:
     """Offsets `first` to `last`, both inclusive, of a partition in one of its versions. `schemas`:
-    the number of the decoders that make the file DECODED_JSONL; for all else NO_SCHEMAS."""
+    the number of the decoders that make a decoded file; for all else NO_SCHEMAS."""
 
     partition: MountedPartition
     version: int

@@ -7,8 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+import kafkafs
 from kafkafs.mount.node import File, MeasuredFile
 from kafkafs.mount.streams.following import FollowHandle
 from kafkafs.mount.tree import Tree
@@ -24,6 +27,7 @@ from tests.mount.nodes import directory_of, file_of
 from tests.mount.test_groups import names, read
 from tests.registry_records import schema
 
+TYPED = {"decoded.arrow", "decoded.parquet"}
 NAME = '{"type":"record","name":"Name","fields":[{"name":"first","type":"string"}]}'
 
 
@@ -88,6 +92,31 @@ def test_all_values_of_the_corpus(corpus_tree: Tree) -> None:
         assert len(read(file_of(corpus_tree, f"{path}/range/0-3/decoded.jsonl"))) == sum(
             len(line) for line in found.splitlines(keepends=True)[:4]
         )
+
+
+def test_typed_columns_are_those_of_a_scan(
+    corpus_tree: Tree, corpus: Callable[[str], Path]
+) -> None:
+    """Also read from the middle on."""
+    with kafkafs.open(corpus("schemas43")) as opened:
+        for topic, number in (("s-avro", 0), ("s-keyed", 0), ("s-json", 0), ("s-proto", 1)):
+            partition = opened[topic, number]
+            path = f"{topic}/{number}/range/{partition.start_offset}-{partition.end_offset - 1}"
+            expected = partition.scan(decode=True).read_all()
+            node = file_of(corpus_tree, f"{path}/decoded.arrow")
+            data = read(node)
+            parquet = pa.BufferReader(read(file_of(corpus_tree, f"{path}/decoded.parquet")))
+            for found in (pa.ipc.open_stream(data).read_all(), pq.read_table(parquet)):
+                assert found.schema == expected.schema
+                assert repr(found.to_pylist()) == repr(expected.to_pylist())  # with NaN
+            assert node.attributes().size == len(data)
+            handle = node.open()
+            assert bytes(handle.read(len(data) // 2, 1 << 20)) == data[len(data) // 2 :]
+            handle.close()
+    for topic in ("s-hard", "_schemas"):
+        assert not TYPED & set(names(corpus_tree, f"{topic}/0/range/0-1"))
+        with pytest.raises(NoSuchName, match=f"topic {topic} have no schema"):
+            file_of(corpus_tree, f"{topic}/0/range/0-1/decoded.arrow")
 
 
 def test_names(directory: Path) -> None:
@@ -207,7 +236,9 @@ def test_a_listing_does_not_need_the_registry(
     monkeypatch.setattr("kafkafs.storage.schemas.registry.image.RegistryReader.image", fail)
     tree = Tree(Engine(str(directory)))
     for path in ("t/0", "t/0/range/0-1", "t/0/compacted"):
-        assert "decoded.jsonl" in [entry.name for entry in directory_of(tree, path).list()]
+        listed = {entry.name for entry in directory_of(tree, path).list()}
+        assert "decoded.jsonl" in listed
+        assert listed >= TYPED or "range" not in path
         with pytest.raises(LogDirError):
             read(file_of(tree, f"{path}/decoded.jsonl"))
 

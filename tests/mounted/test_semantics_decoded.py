@@ -11,6 +11,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import kafkafs
@@ -24,6 +26,7 @@ from tests.registry_records import schema
 from tests.waiting import wait_until
 
 DECODED = ("avro", "protobuf", "json")
+EMPTY = '{"type":"record","name":"Empty","fields":[]}'
 LATE = '{"type":"record","name":"Late","fields":[{"name":"s","type":"string"}]}'
 
 
@@ -142,6 +145,63 @@ def test_compacted_and_ranges(data: Path, mount: Mounting) -> None:
             directory = point / partition / where
             offsets = [row["offset"] for row in rows(directory / "records.jsonl")]
             assert rows(directory / "decoded.jsonl") == [lines[offset] for offset in offsets]
+
+
+@promise(
+    "If the topic's values or keys have a schema, `range/A-B` also contains `decoded.arrow` and"
+    " `decoded.parquet`: the columns of `records.arrow`, then `decoded` and `decodeError` of"
+    " values, and `decodedKey` and `decodeKeyError` of keys."
+)
+def test_typed_columns(data: Path, mount: Mounting) -> None:
+    point = mount(data).point
+    with kafkafs.open(data) as d:
+        for partition in d:
+            if not partition.end_offset or partition.topic.startswith("__"):
+                continue
+            range_ = f"{partition.start_offset}-{partition.end_offset - 1}"
+            directory = point / partition.topic / str(partition.partition) / "range" / range_
+            names = {"decoded.arrow", "decoded.parquet"}
+            if partition.topic in ("_schemas", "s-hard", "s-records"):
+                assert not names & set(os.listdir(directory))
+                assert errno_of(os.stat, directory / "decoded.arrow") == errno.ENOENT
+                continue
+            assert names <= set(os.listdir(directory))
+            expected = partition.scan(decode=True).read_all()
+            with pa.ipc.open_stream((directory / "decoded.arrow").read_bytes()) as stream:
+                streamed = stream.read_all()
+            for found in (streamed, pq.read_table(directory / "decoded.parquet")):
+                assert found.schema == expected.schema
+                assert repr(found.to_pylist()) == repr(expected.to_pylist())  # with NaN
+            for name in names:
+                assert (directory / name).stat().st_size == len((directory / name).read_bytes())
+    assert point.joinpath("s-keyed/0/range/0-3/decoded.arrow").stat().st_size > 0
+
+
+@promise(
+    "These columns have the type of the newest schema, the same for all records. If a schema cannot"
+    " be used, the files are listed, and EIO; `decoded.parquet` alone is EIO if Parquet has no such"
+    " columns."
+)
+def test_types_of_the_newest_schema(data: Path, mount: Mounting) -> None:
+    point = mount(data).point
+    directory = point / "s-avro/0/range/2-3"
+    with pa.ipc.open_stream((directory / "decoded.arrow").read_bytes()) as stream:
+        before = stream.read_all()
+    append(data, "_schemas-0", schema("s-avro-value", 9, 90, LATE))
+    wait_until(lambda: _fields(directory / "decoded.arrow") == ["s"])
+    assert pq.read_table(directory / "decoded.parquet")["decoded"].to_pylist() == [None, None]
+    assert "s" not in [field.name for field in before.schema.field("decoded").type]
+    append(data, "_schemas-0", schema("s-avro-value", 10, 91, EMPTY))
+    wait_until(lambda: _fields(directory / "decoded.arrow") == [])
+    wait_until(lambda: errno_of(os.stat, directory / "decoded.parquet") == errno.EIO)
+    append(data, "_schemas-0", schema("s-avro-value", 11, 92, "{"))
+    wait_until(lambda: errno_of(os.stat, directory / "decoded.arrow") == errno.EIO)
+    assert {"decoded.arrow", "decoded.parquet"} <= set(os.listdir(directory))
+
+
+def _fields(path: Path) -> list[str]:
+    with pa.ipc.open_stream(path.read_bytes()) as stream:
+        return [field.name for field in stream.schema.field("decoded").type]
 
 
 @promise(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import pairwise
 
 import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkafs.storage.format.records.arrow import TableLimits, cut, record_tables
+from kafkafs.storage.format.records.arrow import TableLimits, cut, record_tables, to_record_batch
 from kafkafs.storage.format.records.columns import Columns
 from kafkafs.storage.format.records.record_columns import SimpleRecord
 from tests.building import BatchFields, build_batch
@@ -21,6 +22,7 @@ _RECORDS = st.lists(
     min_size=1,
     max_size=60,
 )
+_BATCH = partial(to_record_batch, topic="t", partition=0)
 _MOST = st.builds(TableLimits, st.integers(1, 30), st.integers(1, 2000))
 
 
@@ -40,7 +42,7 @@ def serialized(parts: list[Columns], most: TableLimits) -> list[tuple[int, bytes
     """Returns each table's first offset and its bytes, as a record batch of an Arrow stream."""
     return [
         (first, b"".join(batch.serialize().to_pybytes() for batch in table.to_batches()))
-        for first, table in record_tables(parts, "t", 0, most)
+        for first, table in record_tables(parts, _BATCH, most)
     ]
 
 
@@ -70,7 +72,7 @@ def test_tables_hold_all_records_and_no_more_than_they_may(
     records: list[SimpleRecord], most: TableLimits
 ) -> None:
     whole = columns_of(records)
-    found = [table for _, table in record_tables([whole], "t", 0, most)]
+    found = [table for _, table in record_tables([whole], _BATCH, most)]
     assert pa.concat_tables(found)["offset"].to_pylist() == whole.offsets.tolist()
     for table in found:
         assert table.num_rows <= most.rows
@@ -79,7 +81,7 @@ def test_tables_hold_all_records_and_no_more_than_they_may(
 
 
 def test_nothing() -> None:
-    assert list(record_tables([], "t", 0, TableLimits(1, 1))) == []
+    assert list(record_tables([], _BATCH, TableLimits(1, 1))) == []
     assert list(cut([], TableLimits(1, 1))) == []
 
 
@@ -88,5 +90,5 @@ def test_headers_count() -> None:
     plain = SimpleRecord(0, None, b"v")
     heavy = SimpleRecord(0, None, b"v", [("h", bytes(5000))])
     whole = columns_of([plain, plain, heavy, plain])
-    sizes = [table.num_rows for _, table in record_tables([whole], "t", 0, TableLimits(100, 4000))]
+    sizes = [table.num_rows for _, table in record_tables([whole], _BATCH, TableLimits(100, 4000))]
     assert sizes == [3, 1]

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from datetime import date, datetime, time
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -22,9 +23,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkafs.storage.errors import DatumError, SchemaError
+from kafkafs.storage.format.records.arrow import TableLimits, record_tables
 from kafkafs.storage.format.records.columns import Columns
 from kafkafs.storage.format.records.encoder import BatchPlan, encode
 from kafkafs.storage.format.records.record_columns import RecordColumns, SimpleRecord
+from kafkafs.storage.log.read.transactions import Isolation
 from kafkafs.storage.log_dirs.engine import Engine
 from kafkafs.storage.schemas.avro.resolution import resolve
 from kafkafs.storage.schemas.avro.types import AvroType, Kind, parse_avro
@@ -424,3 +427,34 @@ def test_another_process_decodes_alike(engine: Engine) -> None:
         assert isinstance(columns, Columns)
         found = there.arrays(columns, there.schema.names)
         assert found == here.arrays(columns, there.schema.names)
+
+
+def test_tables_of_decoded_columns_do_not_depend_on_how_a_scan_split_the_records(
+    corpus: Corpus,
+) -> None:
+    engine = Engine(str(corpus("schemas43")))
+    schemas = SchemaCatalog(engine).schemas()
+
+    def parts(topic: str, step: int) -> Iterator[Columns]:
+        for part in engine.log(topic, 0).view().scan(None, None, Isolation.READ_COMMITTED):
+            assert isinstance(part, Columns)
+            starts = range(0, len(part), step)
+            yield from (part.slice(low, min(low + step, len(part))) for low in starts)
+
+    for topic in ("s-avro", "s-keyed", "s-json", "s-proto", "s-mixed", "s-headers"):
+        made = DecodedColumns.of_topic(schemas, topic)
+        to_batch = partial(made.record_batch, topic=topic, partition=0)
+        found = set()
+        for step in (1, 7, 1000):
+            tables = record_tables(parts(topic, step), to_batch, TableLimits(20, 4 << 20))
+            batches = [batch for _, table in tables for batch in table.to_batches()]
+            assert max(batch.num_rows for batch in batches) <= 20
+            found.add(b"".join(batch.serialize().to_pybytes() for batch in batches))
+        assert len(found) == 1
+
+
+def test_a_table_with_many_columns_has_few_rows() -> None:
+    wide = [{"name": f"f{number}", "type": "long"} for number in range(5000)]
+    given = TopicSchema(avro({"type": "record", "name": "Wide", "fields": wide}))
+    made = DecodedColumns.of_topic(supplied(topic=given), TOPIC)
+    assert made.limits(TableLimits(1 << 17, 1)).rows < 1000

@@ -400,9 +400,10 @@ _WRITERS: Final[dict[str, _Writer]] = {
 
 
 def record_tables(
-    parts: Iterable[Columns], topic: str, partition: int, limits: TableLimits
+    parts: Iterable[Columns], to_batch: Callable[[Columns], pa.RecordBatch], limits: TableLimits
 ) -> Iterator[tuple[int, pa.Table]]:
-    """Yields single-chunk tables of RECORD_SCHEMA, each with the offset of its first record.
+    """Yields single-chunk tables of what `to_batch` makes of records, such as `to_record_batch`,
+    each with the offset of its first record.
 
     A scan yields columns whose boundaries depend on how the reads happened. Here a table's end
     depends only on its first record and those after it, so that every read of a log gives the same
@@ -413,7 +414,7 @@ def record_tables(
     for columns, is_full in cut(parts, limits):
         if not held:
             first = int(columns.offsets[0])
-        held.append(to_record_batch(columns, topic, partition))
+        held.append(to_batch(columns))
         if is_full:
             yield first, _joined(held)
             held = []
@@ -422,7 +423,7 @@ def record_tables(
 
 
 def _joined(batches: list[pa.RecordBatch]) -> pa.Table:
-    return pa.Table.from_batches(batches, RECORD_SCHEMA).combine_chunks()
+    return pa.Table.from_batches(batches).combine_chunks()
 
 
 def cut(parts: Iterable[Columns], limits: TableLimits) -> Iterator[tuple[Columns, bool]]:

@@ -36,16 +36,14 @@ _SIZES: Final = ((DECODED, VALUE_SIZE), (DECODED_KEY, KEY_SIZE))
 TYPED_FORMATS: Final[tuple[Format, ...]] = ("parquet", "arrow")
 
 
-def check_columns(schema: pa.Schema, format: Format, topic: str) -> None:
-    """Raises SchemaError if the files of a format cannot have the decoded columns of a topic."""
-    if format != "parquet":
-        return
+def check_parquet(schema: pa.Schema, topic: str) -> None:
+    """Raises SchemaError if a Parquet file cannot have the decoded columns of a topic."""
     import pyarrow.parquet as pq  # large
 
     try:
         pq.ParquetWriter(pa.BufferOutputStream(), schema).close()
     except pa.ArrowException as error:
-        why = f"Parquet cannot have its columns: {error}; export it as arrow or jsonl"
+        why = f"Parquet cannot have its columns: {error}; Arrow and JSON lines can"
         raise SchemaError(f"topic {topic}", why) from None
 
 

@@ -18,7 +18,7 @@ from ...schemas.typed.reader_schema import TopicReaders
 from ..offset_ranges import OffsetRange, OffsetSpan, cut_by_bytes
 from ..range_reader import recreated
 from ..survey import Survey
-from .decoded_form import TYPED_FORMATS, check_columns
+from .decoded_form import TYPED_FORMATS, check_parquet
 from .description import ExportPlan
 from .request import Export, NotExported
 
@@ -135,7 +135,8 @@ def _schemas(
             readers = TopicReaders.of_topic(schemas, topic)
             if readers:
                 decoded = DecodedColumns.of_topic(schemas, topic, readers)
-                check_columns(decoded.schema, request.format, topic)
+                if request.format == "parquet":
+                    check_parquet(decoded.schema, topic)
                 found[topic] = readers
         except SchemaError as error:
             unusable[topic] = error

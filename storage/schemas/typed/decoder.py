@@ -16,6 +16,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ...errors import SchemaError
+from ...format.records.arrow import RECORD_SCHEMA, TableLimits, to_record_batch
 from ...format.records.batch import Int64s
 from ...format.records.columns import Columns
 from ...log_dirs.log_dirs import SCHEMAS_CONFIG
@@ -26,6 +27,8 @@ from ..schema import Schema
 from .reader_schema import ReaderSchema, TopicReaders
 from .readers import Payloads, TypedRows, Writer, reader_of
 
+# The values that a table has in all of its columns together, not counting items of lists.
+_MAX_CELLS: Final = 1 << 22
 _UNNAMED: Final = "its bytes name no schema"
 
 
@@ -137,6 +140,24 @@ class DecodedColumns:
             fields += [(value, decoder.type), (reason, pa.string())]
         return pa.schema(fields)
 
+    @property
+    def record_schema(self) -> pa.Schema:
+        """That of records, followed by these columns."""
+        return pa.schema([*RECORD_SCHEMA, *self.schema])
+
+    def record_batch(self, columns: Columns, topic: str, partition: int) -> pa.RecordBatch:
+        """Returns records of `record_schema`, sharing no memory with `columns`."""
+        raw = to_record_batch(columns, topic, partition)
+        found = self.arrays(columns, self.schema.names)
+        arrays = [*raw.columns, *(found[name] for name in self.schema.names)]
+        return pa.RecordBatch.from_arrays(arrays, schema=self.record_schema)
+
+    def limits(self, limits: TableLimits) -> TableLimits:
+        """Returns the limits of a table with these columns: of many there are fewer rows, as a
+        value of a few bytes has all of them."""
+        width = sum(_width(kind) for kind in self.schema.types)
+        return limits._replace(rows=max(min(limits.rows, _MAX_CELLS // width), 1))
+
     def arrays(self, columns: Columns, names: Collection[str]) -> dict[str, pa.Array]:
         """Returns at least the columns with these names."""
         found: dict[str, pa.Array] = {}
@@ -144,6 +165,11 @@ class DecodedColumns:
             if not set(own).isdisjoint(names):
                 found.update(zip(own, decoder.columns(columns), strict=True))
         return found
+
+
+def _width(kind: pa.DataType) -> int:
+    """Returns the number of arrays in one of this type."""
+    return 1 + sum(_width(kind.field(place).type) for place in range(kind.num_fields))
 
 
 def arrow_type_of(reader: ReaderSchema) -> pa.DataType:
