@@ -27,6 +27,14 @@ gc.disable()
 
 use_profile()
 
+#: The directories of tests are in memory if this much is free there: thousands of times they wait
+#: until something is on the disk.
+MEMORY, ENOUGH_BYTES = "/dev/shm", 8 << 30
+if os.access(MEMORY, os.W_OK):
+    space = os.statvfs(MEMORY)
+    if space.f_bavail * space.f_frsize >= ENOUGH_BYTES:
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", MEMORY)
+
 # For all drivers, however a test starts them.
 os.environ["SPARK_SUBMIT_OPTS"] = class_data.options()
 

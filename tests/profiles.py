@@ -19,7 +19,7 @@ def use_profile() -> None:
     # a sanitizer.
     common = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
     settings.register_profile("quick", common, max_examples=50)
-    settings.register_profile("uncompiled", common, max_examples=20)
+    settings.register_profile("uncompiled", common, max_examples=10)
     settings.register_profile("thorough", common, max_examples=300)
     settings.register_profile("long", common, max_examples=5000)
     unasked = "quick" if kernels.COMPILED else "uncompiled"

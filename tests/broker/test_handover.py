@@ -37,6 +37,7 @@ from tests.broker.jvm import OLDER, OLDEST, VERSION
 from tests.broker.kafka import Broker
 from tests.broker.readers import ROOT, EngineReader
 from tests.building import BatchFields, build_batch
+from tests.crash.moments import some
 from tests.waiting import wait_until
 
 StartDriver = Callable[[Broker], Driver]
@@ -192,17 +193,28 @@ class Writing:
         self.ledger.starts["rolled", 0] = writer.start_offset
 
 
-@pytest.fixture(
-    scope="module",
-    params=[
-        # in one process, because these tests share the broker at which the topics are created
-        pytest.param(each, marks=pytest.mark.xdist_group(f"handover-{each}"))
-        for each in (VERSION, OLDER, OLDEST)
-    ],
-)
+@pytest.fixture(scope="module")
 def version(request: pytest.FixtureRequest) -> str:
     found: str = request.param
     return found
+
+
+#: The older versions, one for each half of the tests; by commit, they change places.
+ORDERS = some([(OLDER, OLDEST), (OLDEST, OLDER)], every=2)
+
+
+def versions(half: int) -> pytest.MarkDecorator:
+    """Runs a test with the newest version and the older one of its half, 0 or 1."""
+    return pytest.mark.parametrize(
+        "version",
+        [
+            # in one process, because these tests share the broker at which the topics are created
+            pytest.param(each, marks=pytest.mark.xdist_group(f"handover-{each}"))
+            for each in dict.fromkeys([VERSION, *(order[half] for order in ORDERS)])
+        ],
+        indirect=True,
+        scope="module",
+    )
 
 
 @dataclass(frozen=True)
@@ -287,6 +299,7 @@ def serves(broker: Broker, driver: Driver, ledger: Ledger, writing: Writing | No
 
 
 class TestHandover:
+    @versions(0)
     def test_a_log_of_kafkafs_goes_to_a_broker_and_back(
         self,
         version: str,
@@ -341,6 +354,7 @@ class TestHandover:
         assert warnings(broker, said) == []
         check_engine(ledger, broker.log_dir)
 
+    @versions(1)
     def test_what_a_killed_broker_left_is_taken_over_and_handed_back(
         self,
         version: str,
@@ -390,6 +404,7 @@ class TestHandover:
         broker.stop()
         assert warnings(broker, said) == []
 
+    @versions(1)
     def test_what_kafkafs_left_when_it_was_killed_is_taken_over_by_a_broker(
         self,
         version: str,

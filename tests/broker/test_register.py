@@ -243,7 +243,7 @@ def metadata_log(data: Path) -> bytes:
     return (data / "__cluster_metadata-0" / "00000000000000000000.log").read_bytes()
 
 
-@pytest.mark.parametrize("version", [VERSION, OLDER])
+@pytest.mark.parametrize("version", some([VERSION, OLDER], every=2))
 def test_voters_in_the_log(tmp_path: Path, version: str) -> None:
     (controller,) = free_ports(1)
     broker = QuorumNode(tmp_path / "node", 1, controller, version, is_dynamic=True)

@@ -221,6 +221,7 @@ def test_the_process_is_killed(tmp_path: Path, environment: dict[str, str]) -> N
         before = len(list(output.glob("_kafkafs/*")))
         while len(list(output.glob("_kafkafs/*"))) <= before and process.poll() is None:
             assert time.monotonic() < deadline
+            time.sleep(0.001)
         process.kill()
         process.wait()
         found = exported(output)

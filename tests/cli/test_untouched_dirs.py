@@ -153,7 +153,9 @@ def run_all(scene: Scene) -> None:
 # -- what runs -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", [DAMAGED, "kafka28", "kafka43-two-dirs", *OTHERS])
+@pytest.mark.parametrize(
+    "name", [DAMAGED, "kafka28", *some(["kafka43-two-dirs", *OTHERS], every=3)]
+)
 def test_it_leaves_the_directory_as_it_was(name: str, corpora: Corpora, tmp_path: Path) -> None:
     scene = made(name, corpora, tmp_path)
     threads = set(threading.enumerate())

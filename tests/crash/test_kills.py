@@ -18,7 +18,7 @@ def test_nothing_is_lost_or_invented(memory_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("seed", seeds(4, every=2))
+@pytest.mark.parametrize("seed", seeds(4, every=4))
 def test_a_quarter_of_a_thousand_kills(memory_path: Path, seed: int) -> None:
     tally = tally_of("killing", memory_path, 250, seed)
     assert tally["killed"] == 250
