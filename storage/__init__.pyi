@@ -398,6 +398,7 @@ from .schemas.typed.decoder import DecodedColumns as DecodedColumns
 from .schemas.typed.decoder import arrow_type_of as arrow_type_of
 from .schemas.typed.reader_schema import ReaderSchema as ReaderSchema
 from .schemas.typed.reader_schema import TopicReaders as TopicReaders
+from .schemas.typed.record_types import topic_readers as topic_readers
 from .schemas.typed.sources import SchemaSourceDirs as SchemaSourceDirs
 from .schemas.typed.topic_columns import DecodedTopics as DecodedTopics
 from .segment.check.verify_digest import SegmentDigest as SegmentDigest
