@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import date
+from functools import reduce
+from operator import and_, or_
 from os import PathLike
 from typing import Any, Final
 
@@ -31,6 +33,8 @@ _COMPARISONS: Final[Mapping[str, _Bound]] = {
 _MIRRORED: Final = {"Eq": "Eq", "Lt": "Gt", "LtEq": "GtEq", "Gt": "Lt", "GtEq": "LtEq"}
 _UNITS: Final = {"Milliseconds": "ms", "Microseconds": "us", "Nanoseconds": "ns"}
 _INTEGERS: Final = ("partition", "offset")
+# Of more numbers than this, only the least and the greatest select ranges.
+_MOST_IN: Final = 64
 
 
 def scan(
@@ -44,9 +48,10 @@ def scan(
     """Returns the records of a topic as a lazy frame with the columns of `Partition.scan`.
 
     Each collection opens the directories, reads the columns that it needs as the log is then, and
-    closes them. Comparisons of `partition`, `offset` and `timestamp` with constants select what is
-    read. `isolation` as in `Partition.scan`, `at` and `configs` as in `kafkafs.open`. Raises
-    UnknownTopic and what `open` raises; a collection fails if it meets damaged records.
+    closes them. Comparisons of `partition`, `offset` and `timestamp` with constants, `is_between`,
+    and `is_in` with numbers select what is read. `isolation` as in `Partition.scan`, `at` and
+    `configs` as in `kafkafs.open`. Raises UnknownTopic and what `open` raises; a collection fails
+    if it meets damaged records.
     """
     with open(log_dirs, at=at, configs=configs) as log_directories:
         log_directories.views(topic)
@@ -88,7 +93,7 @@ def _ranges_of(predicate: pl.Expr) -> pc.Expression | None:
     """Returns a filter that selects at least the records that `predicate` does, None for all."""
     try:
         return _filter(json.loads(predicate.meta.serialize(format="json")))
-    except (pl.exceptions.PolarsError, ValueError, KeyError, TypeError):
+    except (pl.exceptions.PolarsError, pa.ArrowException, ValueError, KeyError, TypeError):
         return None  # its form is Polars' own, and may differ in other versions
 
 
@@ -104,6 +109,43 @@ def _filter(node: Any) -> pc.Expression | None:
             return _comparison(name, op, value)
         case {"BinaryExpr": {"left": value, "op": str(op), "right": {"Column": str(name)}}}:
             return _comparison(name, _MIRRORED.get(op, ""), value)
+        case {"Function": {"input": inputs, "function": {"Boolean": {"IsIn": _}}}}:
+            return _is_in(*inputs)
+        case {"Function": {"input": inputs, "function": {"Boolean": {"IsBetween": _}}}}:
+            return _is_between(*inputs)
+    return None
+
+
+def _is_in(column: Any, values: Any) -> pc.Expression | None:
+    """Returns what selects the numbers of `values`, of very many what lies between them."""
+    match column, values:
+        case (
+            {"Column": str(name)},
+            {"Literal": {"Scalar": {"List": list(data)}} | {"Series": list(data)}},
+        ) if name in _INTEGERS:
+            array = pa.ipc.open_stream(bytes(data)).read_all().column(0).combine_chunks()
+            kind = array.type
+            if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+                array = array.flatten()
+            if not pa.types.is_integer(array.type):
+                return None
+            numbers = sorted({each for each in array.to_pylist() if each is not None})
+            if not numbers:
+                return None
+            field = pc.field(name)
+            if len(numbers) > _MOST_IN:
+                return (field >= numbers[0]) & (field <= numbers[-1])
+            return reduce(or_, (field == number for number in numbers))
+    return None
+
+
+def _is_between(column: Any, low: Any, high: Any) -> pc.Expression | None:
+    """Returns what also selects the bounds themselves."""
+    match column:
+        case {"Column": str(name)}:
+            parts = _comparison(name, "GtEq", low), _comparison(name, "LtEq", high)
+            known = [each for each in parts if each is not None]
+            return reduce(and_, known) if known else None
     return None
 
 

@@ -132,7 +132,7 @@ class Catalog:
     def _decoded_topics(self) -> DecodedTopics:
         from kafkafs.storage import DecodedTopics  # with pyarrow
 
-        return DecodedTopics()
+        return DecodedTopics(self.engine)
 
     def decoded_columns(self, decoders: Decoders, topic: str) -> DecodedColumns | None:
         """Returns the typed columns of a topic, always the same for the same decoders; None if it

@@ -403,8 +403,12 @@ from .schemas.supplied import SuppliedSchemas as SuppliedSchemas
 from .schemas.typed.decoder import DECODED_NAMES as DECODED_NAMES
 from .schemas.typed.decoder import DecodedColumns as DecodedColumns
 from .schemas.typed.decoder import arrow_type_of as arrow_type_of
+from .schemas.typed.reader_schema import Reader as Reader
 from .schemas.typed.reader_schema import ReaderSchema as ReaderSchema
+from .schemas.typed.reader_schema import ReaderUnion as ReaderUnion
 from .schemas.typed.reader_schema import TopicReaders as TopicReaders
+from .schemas.typed.reader_schema import reader_of_json as reader_of_json
+from .schemas.typed.record_types import topic_readers as topic_readers
 from .schemas.typed.sources import SchemaSourceDirs as SchemaSourceDirs
 from .schemas.typed.topic_columns import DecodedTopics as DecodedTopics
 from .segment.check.verify_digest import SegmentDigest as SegmentDigest

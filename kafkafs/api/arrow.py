@@ -33,12 +33,15 @@ def decoded_columns(catalog: SchemaCatalog, topic: str, decode: Decode) -> Decod
     False. Raises SchemaError."""
     if decode is False:
         return None
-    from kafkafs.storage import DecodedColumns, TopicReaders
+    from kafkafs.storage import DecodedColumns, TopicReaders, topic_readers
 
     if isinstance(decode, DecodedColumns):
         return decode
     schemas = catalog.schemas()
-    readers = None if decode is True else TopicReaders(_reader(schemas, decode))
+    if decode is True:
+        readers = topic_readers(catalog.engine, schemas, topic)
+    else:
+        readers = TopicReaders(_reader(schemas, decode))
     return DecodedColumns.of_topic(schemas, topic, readers)
 
 

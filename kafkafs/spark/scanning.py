@@ -13,9 +13,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSourceReader
 from pyspark.sql.types import DataType, StructType
 
-from .options import OptionError, ReadOptions
+from .option_texts import OptionError
+from .options import ReadOptions
 from .read.conditions import ANYTHING, Conditions, conditions_of, names_in
-from .read.value_decoding import OPTION, ValueDecoding
+from .read.decoding import KEYS, VALUES, Decoding
 from .source import COLUMNS, KafkafsSource, fields_of, known_columns
 
 _SHOWN = 200  # characters of paths and options in a plan
@@ -46,12 +47,12 @@ def scan_of(
 
 def _known(
     paths: Sequence[str], options: dict[str, str]
-) -> tuple[dict[str, DataType], ValueDecoding | None]:
-    """Returns the columns of the scan, and how values are decoded."""
-    if not any(name.lower() == OPTION.lower() for name in options):
+) -> tuple[dict[str, DataType], Decoding | None]:
+    """Returns the columns of the scan, and how values and keys are decoded."""
+    if not {VALUES.option.lower(), KEYS.option.lower()} & {name.lower() for name in options}:
         return COLUMNS, None  # Spark checks the options
     parsed = ReadOptions.parse({**options, "paths": json.dumps(list(paths))})
-    decoding = ValueDecoding.of(parsed)
+    decoding = Decoding.of(parsed)
     return known_columns(parsed, decoding), decoding
 
 

@@ -27,10 +27,11 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from .options import OptionError, ReadOptions
+from .option_texts import OptionError
+from .options import ReadOptions
 from .read.conditions import ANYTHING, Conditions
+from .read.decoding import Decoding
 from .read.range_reader import KafkafsReader
-from .read.value_decoding import DECODE_ERROR, DECODED, ValueDecoding
 from .tables import declared_options, is_table, metadata_of, reader_options
 from .write.write_options import WriteOptions
 
@@ -69,7 +70,7 @@ class KafkafsSource(DataSource):
         options are rejected there."""
         given = declared_options(self.options) if is_table(self.options) else self.options
         options = ReadOptions.parse(given, streaming=None)
-        decoding = ValueDecoding.of(options)
+        decoding = Decoding.of(options)
         names = known_columns(options, decoding)
         if not options.losses and not options.include_headers:
             del names["headers"]
@@ -122,28 +123,27 @@ class KafkafsSource(DataSource):
         return reader_options(self.options, (field.metadata for field in schema.fields))
 
 
-def known_columns(options: ReadOptions, decoding: ValueDecoding | None) -> dict[str, DataType]:
+def known_columns(options: ReadOptions, decoding: Decoding | None) -> dict[str, DataType]:
     """Returns the columns that a read has."""
     known = dict(_LOSSES if options.losses else COLUMNS)
     if decoding is not None:
-        known[DECODED] = from_arrow_type(decoding.type())
-        known[DECODE_ERROR] = StringType()
+        known |= {name: from_arrow_type(kind) for name, kind in decoding.types().items()}
     return known
 
 
-def fields_of(columns: Mapping[str, DataType], decoding: ValueDecoding | None) -> list[StructField]:
-    """Returns the fields of these columns; the metadata of `decoded` have its schema."""
+def fields_of(columns: Mapping[str, DataType], decoding: Decoding | None) -> list[StructField]:
+    """Returns the fields of these columns; the metadata of decoded ones have their schemas."""
     fields = [StructField(name, kind) for name, kind in columns.items()]
+    metadata = {} if decoding is None else decoding.metadata()
     for each in fields:
-        if decoding is not None and each.name == DECODED:
-            each.metadata = decoding.metadata()
+        each.metadata = metadata.get(each.name, each.metadata)
     return fields
 
 
-def _checked(options: ReadOptions, schema: StructType) -> ValueDecoding | None:
-    """Returns how values are decoded, by the schema in the metadata of `decoded`. Raises
-    OptionError for unknown columns."""
-    decoding = ValueDecoding.of(options, [field.metadata for field in schema.fields])
+def _checked(options: ReadOptions, schema: StructType) -> Decoding | None:
+    """Returns how values and keys are decoded, by the schemas in the metadata of their columns.
+    Raises OptionError for unknown columns."""
+    decoding = Decoding.of(options, [field.metadata for field in schema.fields])
     _check_columns(schema, known_columns(options, decoding))
     return decoding
 

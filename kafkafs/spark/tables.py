@@ -15,7 +15,8 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from .options import OptionError, used_options
+from .option_texts import OptionError
+from .options import used_options
 
 #: The name in a column's metadata whose value is the table's options, as a JSON object.
 METADATA: Final = "kafkafs.options"

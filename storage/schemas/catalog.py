@@ -51,6 +51,7 @@ class SchemaCatalog:
     topic has changed. Any thread may use it."""
 
     def __init__(self, engine: Engine) -> None:
+        self.engine = engine
         self._config = reader_config(engine.configs)
         self._reader = RegistryReader(engine, self._config.kafkafs_schemas_topic)
         self._last: tuple[RegistryImage, Schemas] | None = None

@@ -288,7 +288,7 @@ class TopicDecoder:
                 yield DecodedRows(named, places, list(found.values()))
         else:
             value = columns.key if is_key else columns.value
-            named = self._name(frame, schema, _title(decoder), is_key=is_key)
+            named = self._name(frame, schema, decoder.title, is_key=is_key)
             outcomes = [_outcome(decoder.to_json, frame, value(row)) for row in rows.tolist()]
             yield DecodedRows(named, rows, outcomes)
 
@@ -393,13 +393,6 @@ def _protobuf(
             outcome = RAW, "values are nested too deeply"
         found[name, index][row] = outcome
     return found
-
-
-def _title(decoder: JsonDecoder) -> str:
-    """Returns the title of a JSON Schema, by which RecordNameStrategy names the record type."""
-    document = decoder.document
-    title = document.get("title") if isinstance(document, dict) else None
-    return title if isinstance(title, str) else ""
 
 
 def _outcome(decode: Callable[[bytes], Any], frame: Frame, value: bytes | None) -> Outcome:

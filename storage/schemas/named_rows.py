@@ -16,8 +16,8 @@ from .framed_columns import FramedRows, framed_rows
 from .framing import APICURIO_SIZE, UNFRAMED, Frame, Framing, frame_of_prefix
 from .schema import Schema
 
-# Kafka's own topics, whose keys and values name no schemas.
-_WITHOUT_SCHEMAS: Final = frozenset((*INTERNAL_TOPICS, METADATA_TOPIC))
+#: Kafka's own topics, whose keys and values name no schemas.
+WITHOUT_SCHEMAS: Final = frozenset((*INTERNAL_TOPICS, METADATA_TOPIC))
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ def named_rows(
     framing = None if given is None else given.framing
     if given is not None and given.schema is not None:
         for_topic = given.schema
-    has_none = framing is Framing.NONE or (given is None and topic in _WITHOUT_SCHEMAS)
+    has_none = framing is Framing.NONE or (given is None and topic in WITHOUT_SCHEMAS)
     for group in _framed(columns, framing, has_none=has_none, is_key=is_key):
         frame, rows = group.frame, group.rows
         if frame.fault:

@@ -161,7 +161,7 @@ def test_typed_columns(data: Path, mount: Mounting) -> None:
             range_ = f"{partition.start_offset}-{partition.end_offset - 1}"
             directory = point / partition.topic / str(partition.partition) / "range" / range_
             names = {"decoded.arrow", "decoded.parquet"}
-            if partition.topic in ("_schemas", "s-hard", "s-records"):
+            if partition.topic in ("_schemas", "s-hard"):
                 assert not names & set(os.listdir(directory))
                 assert errno_of(os.stat, directory / "decoded.arrow") == errno.ENOENT
                 continue

@@ -148,7 +148,7 @@ def test_no_such_range(live: LiveLog, mount: Mounting, clean: Path) -> None:
 
 @promise(
     "`stat` reports the exact size of a file before it is opened, also while and after the"
-    " directory is listed; listing itself reads no record."
+    " directory is listed; listing itself reads no record of the range."
 )
 def test_sizes(ranges: Path, live: LiveLog) -> None:
     directory = ranges / "1-4"

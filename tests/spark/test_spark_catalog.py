@@ -13,7 +13,8 @@ from pyspark.sql.types import StructType
 from pyspark.sql.worker import lookup_data_sources
 
 import kafkafs.spark
-from kafkafs.spark.options import OptionError, ReadOptions
+from kafkafs.spark.option_texts import OptionError
+from kafkafs.spark.options import ReadOptions
 from kafkafs.spark.read.range_reader import KafkafsReader
 from kafkafs.spark.source import KafkafsSource
 

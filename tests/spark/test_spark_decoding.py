@@ -12,8 +12,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 import kafkafs.spark
-from kafkafs.spark.options import OptionError
-from kafkafs.spark.read.value_decoding import _fitted, _for_spark
+from kafkafs.spark.option_texts import OptionError
+from kafkafs.spark.read.decoding import _fitted, _for_spark
 from tests import registry_records
 
 Corpus = Callable[[str], Path]
@@ -62,6 +62,39 @@ def test_reads_scans_and_tables(spark: SparkSession, corpus: Corpus, tmp_path: P
         load(spark, path, subscribe="s-avro,s-json", decodeValue="registry")
     with pytest.raises(PySparkException, match=r"decodeValue: no schema is known for .* s-hard"):
         load(spark, path, subscribe="s-hard", decodeValue="registry")
+
+
+@pytest.mark.spark
+def test_keys_are_decoded_alone_or_with_values(
+    spark: SparkSession, corpus: Corpus, tmp_path: Path
+) -> None:
+    path = corpus("schemas43")
+    columns = ["offset", "decoded", "decodeError", "decodedKey", "decodeKeyError"]
+    with kafkafs.open(path) as d:
+        expected = d.scan("s-keyed", decode=True, columns=columns).read_all()
+        text = d.schemas("s-keyed-key")[-1].schema.text
+    both = load(spark, path, subscribe="s-keyed", decodeValue="registry", decodeKey="registry")
+    assert both.columns[-4:] == columns[1:]
+    found = both.select(columns).toArrow().sort_by("offset")
+    assert found.to_pylist() == expected.to_pylist()
+    assert found["decodedKey"].null_count < len(found)
+
+    (tmp_path / "key.avsc").write_text(text)
+    keys = load(spark, path, subscribe="s-keyed", decodeKey=str(tmp_path / "key.avsc"))
+    assert "decoded" not in keys.columns
+    assert keys.select("offset", "decodedKey").toArrow().sort_by("offset").to_pylist() == (
+        expected.select(["offset", "decodedKey"]).to_pylist()
+    )
+    reasons = kafkafs.spark.scan(
+        spark, path, columns=["decodeKeyError"], subscribe="s-keyed", decodeKey="registry"
+    )
+    assert reasons.toArrow()["decodeKeyError"].null_count == len(expected)
+    with pytest.raises(PySparkException, match=r"decodeKey: no schema is known for the keys of"):
+        load(spark, path, subscribe="s-json", decodeKey="registry")
+
+    unions = load(spark, path, subscribe="s-records", decodeValue="registry")
+    query = unions.selectExpr("count(decoded.Order.id)", "count(decoded.Refund.why)")
+    assert sum(next(query.toLocalIterator())) == 20
 
 
 @pytest.mark.spark

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from kafkafs.spark.jobs.job_log_dirs import JobLogDirs
-from kafkafs.spark.options import EARLIEST, LATEST, OptionError, ReadOptions
+from kafkafs.spark.option_texts import OptionError
+from kafkafs.spark.options import EARLIEST, LATEST, ReadOptions
 from kafkafs.spark.topic_pattern import compile_topic_pattern
 from kafkafs.spark.write.write_options import WriteOptions
 from kafkafs.storage.log.read.transactions import Isolation

@@ -16,7 +16,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kafkafs.spark.options import OptionError, ReadOptions
+from kafkafs.spark.option_texts import OptionError
+from kafkafs.spark.options import ReadOptions
 from kafkafs.spark.read import forks, planning
 from kafkafs.spark.read.conditions import Conditions, conditions_of
 from kafkafs.spark.read.planning import INTERNAL_TOPICS, find_log_dirs, grouped, plan

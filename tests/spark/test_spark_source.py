@@ -12,7 +12,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 import kafkafs.spark
-from kafkafs.spark.options import OptionError
+from kafkafs.spark.option_texts import OptionError
 from tests import answers
 from tests.spark.expected import rows_of_kafka
 

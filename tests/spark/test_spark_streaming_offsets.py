@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 
 import kafkafs
 from kafkafs import WritableLogDirectories
-from kafkafs.spark.options import OptionError, ReadOptions
+from kafkafs.spark.option_texts import OptionError
+from kafkafs.spark.options import ReadOptions
 from kafkafs.spark.read.partition_offsets import PartitionOffsets, from_json, to_json
 from kafkafs.spark.read.reading import Reading
 from kafkafs.spark.read.streaming import Stream

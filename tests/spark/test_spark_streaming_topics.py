@@ -21,7 +21,8 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 import kafkafs
 from kafkafs import WritableLogDirectories
-from kafkafs.spark.options import OptionError, ReadOptions
+from kafkafs.spark.option_texts import OptionError
+from kafkafs.spark.options import ReadOptions
 from kafkafs.spark.read.partition_offsets import (
     CheckpointError,
     PartitionOffsets,

@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from kafkafs.spark.options import OptionError
+from kafkafs.spark.option_texts import OptionError
 from kafkafs.spark.write.job_names import is_stale, new_job
 from kafkafs.spark.write.write_options import WriteOptions
 from kafkafs.spark.write.writing import (

@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 
 import kafkafs
 import kafkafs.polars
+from kafkafs.polars import _ranges_of
+from kafkafs.sql.dataset import TopicDataset
 from kafkafs.storage import UnknownTopic
 from tests.profiles import percent
 from tests.sql.filters import combined
@@ -67,6 +69,8 @@ _comparisons = st.one_of(
     st.builds(lambda n: n <= pl.col("offset"), _integers),
     st.builds(lambda n: pl.lit(n) > pl.col("offset"), _integers),
     st.builds(lambda some: pl.col("offset").is_in(some), st.lists(_integers, max_size=4)),
+    st.builds(lambda some: pl.col("partition").is_in(some), st.lists(st.integers(-1, 4))),
+    st.builds(lambda low, n: pl.col("offset").is_between(low, low + n), _integers, _integers),
     st.builds(lambda n: pl.col("value") == f"v{n}".encode(), _integers),
     st.builds(lambda at: pl.col("timestamp") > at, _times),
     st.builds(lambda at: pl.col("timestamp") <= at, _times),
@@ -82,3 +86,21 @@ def test_any_predicate_equals_one_of_the_whole_table(
     columns = ["offset", "value"]
     found = kafkafs.polars.scan(log_dir, "orders").filter(predicate).select(columns).collect()
     assert found.equals(everything.filter(predicate).select(columns))
+
+
+@pytest.mark.parametrize(
+    ("predicate", "partitions"),
+    [
+        (pl.col("partition").is_in([0, 2]), [0, 2]),
+        (pl.col("partition").is_in(list(range(1, 100))), [1, 2]),
+        (pl.col("partition").is_between(1, 1), [1]),
+        (pl.col("partition").is_in([1]) & pl.col("offset").is_in([5]), [1]),
+    ],
+)
+def test_what_is_in_a_list_selects_what_is_read(
+    log_dir: Path, predicate: pl.Expr, partitions: list[int]
+) -> None:
+    with kafkafs.open(log_dir) as log_directories:
+        plan = TopicDataset(log_directories, "orders").plan(_ranges_of(predicate))
+    assert [part.partition for part in plan.slices] == partitions
+    assert plan.selected < plan.offsets

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import kafkafs
 import kafkafs.duckdb
 from kafkafs.sql.dataset import TopicDataset
+from kafkafs.storage.errors import UnknownTopic
 from tests.profiles import percent
 from tests.sql.filters import combined
 
@@ -107,3 +108,31 @@ def test_any_filter_equals_one_of_the_whole_table(
     columns = ["value", "partition", "offset"]
     found = topic.scanner(columns, filter).to_table()
     assert found.equals(everything.filter(filter).select(columns))
+
+
+def test_only_the_named_topics_and_no_keys_to_count(
+    log_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[list[str]] = []
+    batches = TopicDataset.batches
+
+    def noted(self: TopicDataset, columns: list[str], *rest: object) -> Iterator[pa.RecordBatch]:
+        read.append(columns)
+        return batches(self, columns, *rest)
+
+    monkeypatch.setattr(TopicDataset, "batches", noted)
+    connection = duckdb.connect()
+    with kafkafs.duckdb.register(connection, log_dir, ["orders"]):
+        counted = connection.execute("SELECT count(*) FROM orders").fetchall()
+        assert (counted, read) == ([(3 * _RECORDS,)], [["partition"]])
+        columns = [name for name, *_ in connection.execute("DESCRIBE orders").fetchall()]
+        assert columns[:3] == ["key", "value", "topic"]
+    for topics in ([], ["none"]):
+        other = duckdb.connect()
+        if topics:
+            with pytest.raises(UnknownTopic):
+                kafkafs.duckdb.register(other, log_dir, topics)
+        else:
+            kafkafs.duckdb.register(other, log_dir, topics).close()
+        with pytest.raises(duckdb.CatalogException):
+            other.execute("FROM orders")

@@ -355,7 +355,7 @@ def test_a_topic_without_a_schema_says_what_to_do() -> None:
     ("writer", "why"),
     [
         (avro({"type": "record"}, 8), "schema 8: a record has no name"),
-        (Schema("PROTOBUF", "", id=8), "schema 8 is of type PROTOBUF, but schema 7 of AVRO"),
+        (Schema("PROTOBUF", "", id=8), "schema 8: it is of type PROTOBUF, but schema 7 of AVRO"),
         (avro("string", 8), "string does not fit long"),
     ],
 )

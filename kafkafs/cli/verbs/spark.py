@@ -202,7 +202,7 @@ def _failing() -> Iterator[None]:
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
-    from kafkafs.spark.options import OptionError
+    from kafkafs.spark.option_texts import OptionError
 
     try:
         yield

@@ -36,7 +36,8 @@ from kafkafs.storage import (
     printable,
 )
 
-from ..options import EARLIEST, LATEST, OffsetRangeLimit, OptionError, ReadOptions
+from ..option_texts import OptionError
+from ..options import EARLIEST, LATEST, OffsetRangeLimit, ReadOptions
 from .conditions import ANYTHING, Conditions
 from .forks import share
 

@@ -12,9 +12,9 @@ from kafkafs.storage import OffsetRange
 from ..options import ReadOptions
 from ..workers import spare_collections, without_collections
 from .conditions import Conditions
+from .decoding import Decoding
 from .planning import find_log_dirs, grouped, plan
 from .reading import Reading, combined
-from .value_decoding import ValueDecoding
 
 
 class KafkafsInputPartition(InputPartition):
@@ -28,7 +28,7 @@ class RangeReader:
     """The tasks' part of a reader: it is pickled, and reads the ranges of each task."""
 
     def __init__(
-        self, options: ReadOptions, schema: pa.Schema, decoding: ValueDecoding | None = None
+        self, options: ReadOptions, schema: pa.Schema, decoding: Decoding | None = None
     ) -> None:
         self._options = options
         self._schema = schema
@@ -66,7 +66,7 @@ class KafkafsReader(RangeReader, DataSourceReader):
         options: ReadOptions,
         schema: pa.Schema,
         conditions: Conditions,
-        decoding: ValueDecoding | None = None,
+        decoding: Decoding | None = None,
     ) -> None:
         """`conditions`: those that all records have in common which the caller's query needs."""
         super().__init__(options, schema, decoding)

@@ -38,8 +38,8 @@ from kafkafs.storage import (
     to_record_batch,
 )
 
+from .decoding import DECODED_COLUMNS, Decoding, TaskDecoder
 from .planning import LOGGER, READ_REST, report_loss
-from .value_decoding import DECODE_ERROR, DECODED, ValueDecoder, ValueDecoding
 
 #: The rows of `losses`, one for each damaged place: offsets [firstOffset, nextOffset) of the range
 #: are lost; nextOffset is null if nothing readable follows in the segment.
@@ -83,7 +83,7 @@ class Reading:
     fail_on_data_loss: bool
     permissive: bool
     at_ms: int | None = None
-    decoding: ValueDecoding | None = None
+    decoding: Decoding | None = None
 
     def records(self, ranges: Iterable[OffsetRange], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         """Yields the records of ranges in order. `schema` has fields of the records' Arrow schema,
@@ -105,12 +105,12 @@ class Reading:
         if tiny.nbytes:
             yield tiny.pop()
 
-    def _decoder(self, schema: pa.Schema) -> ValueDecoder | None:
-        if self.decoding is None or {DECODED, DECODE_ERROR}.isdisjoint(schema.names):
+    def _decoder(self, schema: pa.Schema) -> TaskDecoder | None:
+        if self.decoding is None or {*DECODED_COLUMNS}.isdisjoint(schema.names):
             return None
         supplied = self.decoding.supplied
         source = SchemaSourceDirs(self.log_dirs, self.configs, self.at_ms, supplied)
-        return ValueDecoder(self.decoding, source, schema)
+        return TaskDecoder(self.decoding, source, schema)
 
     def _joined(self, ranges: Iterable[OffsetRange]) -> Iterator[_Joined]:
         """Yields the columns in ranges, small ranges together, without the damage."""
@@ -207,7 +207,7 @@ def _views(configs: tuple[tuple[str, str], ...]) -> ReferencedViews:
 class _Batches:
     """Makes record batches of `schema`."""
 
-    def __init__(self, schema: pa.Schema, decoder: ValueDecoder | None) -> None:
+    def __init__(self, schema: pa.Schema, decoder: TaskDecoder | None) -> None:
         self._schema = schema
         self._decoder = decoder
         # A batch of no columns would have no rows.

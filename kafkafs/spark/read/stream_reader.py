@@ -15,11 +15,11 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from ..options import ReadOptions
+from .decoding import Decoding
 from .partition_offsets import PartitionOffsets, from_json, to_json
 from .planning import grouped
 from .range_reader import KafkafsInputPartition, RangeReader
 from .streaming import Stream
-from .value_decoding import ValueDecoding
 
 # The start of the first batch. Spark stores only a batch's end, so its start is derived from the
 # options, also when the batch is repeated.
@@ -30,7 +30,7 @@ class KafkafsStreamReader(RangeReader, DataSourceStreamReader, SupportsTriggerAv
     """One query: on the driver it plans batches, in tasks it reads ranges."""
 
     def __init__(
-        self, options: ReadOptions, schema: pa.Schema, decoding: ValueDecoding | None = None
+        self, options: ReadOptions, schema: pa.Schema, decoding: Decoding | None = None
     ) -> None:
         super().__init__(options, schema, decoding)
         self._opened: Stream | None = None  # never in a task

@@ -12,19 +12,18 @@ from typing import Final
 
 from kafkafs.storage import Codec, is_legal_topic
 
-from ..options import (
-    CONNECTION_PREFIXES,
+from ..option_texts import (
     OptionError,
     Supported,
     Texts,
     boolean,
-    client_configs,
     local_option,
     not_negative,
     one_of,
     paths_of,
     positive,
 )
+from ..options import CONNECTION_PREFIXES, client_configs
 
 _CODECS: Final = {"none": Codec.NONE} | {codec.kafka_name: codec for codec in Codec if codec}
 _LEVELS: Final = {

@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType
 
 from kafkafs.storage import BatchPlan, IngestWrite, StagedPart, check_is_local
 
-from ..options import OptionError
+from ..option_texts import OptionError
 from ..read.planning import find_log_dirs, refuse_within_log_dir
 from ..workers import spare_collections
 from .job_names import new_job

@@ -15,6 +15,7 @@ from ...log_dirs.replicas import PREFERRED_DIR
 from ...schemas.catalog import SchemaCatalog
 from ...schemas.typed.decoder import DecodedColumns
 from ...schemas.typed.reader_schema import TopicReaders
+from ...schemas.typed.record_types import topic_readers
 from ..offset_ranges import OffsetRange, OffsetSpan, cut_by_bytes
 from ..range_reader import recreated
 from ..survey import Survey
@@ -132,7 +133,7 @@ def _schemas(
     schemas = SchemaCatalog(engine).schemas()
     for topic in topics:
         try:
-            readers = TopicReaders.of_topic(schemas, topic)
+            readers = topic_readers(engine, schemas, topic)
             if readers:
                 decoded = DecodedColumns.of_topic(schemas, topic, readers)
                 if request.format == "parquet":

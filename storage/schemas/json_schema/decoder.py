@@ -86,6 +86,12 @@ class JsonDecoder:
             why = f"to one value it may apply more than {_MAX_AT_ONE_PLACE:,} schemas"
             raise SchemaError(schema.name, why)
 
+    @property
+    def title(self) -> str:
+        """The schema's title, by which RecordNameStrategy names the record type; "" for none."""
+        title = self.document.get("title") if isinstance(self.document, dict) else None
+        return title if isinstance(title, str) else ""
+
     def _retrieve(self, uri: str) -> Any:
         if uri not in self.documents:
             raise ValueError("the schema has no such reference")

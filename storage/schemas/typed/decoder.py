@@ -24,8 +24,9 @@ from ..catalog import Schemas
 from ..framing import UNFRAMED
 from ..named_rows import NamedRows, named_rows, subject_of
 from ..schema import Schema
-from .reader_schema import ReaderSchema, TopicReaders
-from .readers import Payloads, TypedRows, Writer, reader_of
+from .reader_schema import Reader, ReaderSchema, TopicReaders
+from .readers import Payloads, TypedRows, Writer
+from .union_reader import column_reader
 
 # The values that a table has in all of its columns together, not counting items of lists.
 _MAX_CELLS: Final = 1 << 22
@@ -47,7 +48,7 @@ class TypedDecoder:
         topic: str,
         *,
         is_key: bool = False,
-        reader: ReaderSchema | None = None,
+        reader: Reader | None = None,
     ) -> None:
         """`reader`: by default the schema of the topic. Raises SchemaError if there is none, or if
         it cannot be used."""
@@ -62,9 +63,10 @@ class TypedDecoder:
             how = f"name a file with it in the config {SCHEMAS_CONFIG}: {option}=FILE"
             raise SchemaError(f"topic {topic}", f"{why}; {how}")
         # A schema that no registry knows was given for data that name none.
-        self._for_topic = found.schema if found.schema.id is None else None
+        given = found.schema if isinstance(found, ReaderSchema) else None
+        self._for_topic = given if given is not None and given.id is None else None
         self._given = found
-        self._reader = reader_of(found)
+        self._reader = column_reader(found)
         self.type = self._reader.type
         self._writers: dict[Schema, Writer | str] = {}
 
@@ -99,12 +101,10 @@ class TypedDecoder:
 
     def _compiled(self, writer: Schema) -> Writer | str:
         """Returns what decodes the data of a schema, or why they cannot be decoded."""
-        reader = self._given.schema
-        if writer.type != reader.type:
-            return f"{writer.name} is of type {writer.type}, but {reader.name} of {reader.type}"
+        given = self._given
         try:
-            if writer is reader:
-                return self._reader.writer(writer, self._given.referenced)
+            if isinstance(given, ReaderSchema) and writer is given.schema:
+                return self._reader.writer(writer, given.referenced)
             return self._reader.writer(writer, self._schemas.referenced(writer))
         except SchemaError as error:
             return str(error)
@@ -172,9 +172,9 @@ def _width(kind: pa.DataType) -> int:
     return 1 + sum(_width(kind.field(place).type) for place in range(kind.num_fields))
 
 
-def arrow_type_of(reader: ReaderSchema) -> pa.DataType:
+def arrow_type_of(reader: Reader) -> pa.DataType:
     """Returns the type of what is decoded to a schema. Raises SchemaError if it cannot be used."""
-    return reader_of(reader).type
+    return column_reader(reader).type
 
 
 def _is_valid(array: pa.Array) -> NDArray[np.bool_]:

@@ -53,11 +53,33 @@ class ReaderSchema:
 
 
 @dataclass(frozen=True, slots=True)
+class ReaderUnion:
+    """The schemas of several record types, to one of which each datum is resolved. `members`: by
+    the names of the fields of a struct, all null but one. Can be pickled."""
+
+    members: Mapping[str, ReaderSchema]
+
+    def as_json(self) -> dict[str, Any]:
+        return {"union": {name: each.as_json() for name, each in self.members.items()}}
+
+
+Reader = ReaderSchema | ReaderUnion
+
+
+def reader_of_json(found: Any) -> Reader:
+    """As `ReaderSchema.of_json`."""
+    if "union" not in found:
+        return ReaderSchema.of_json(found)
+    members = found["union"].items()
+    return ReaderUnion({str(name): ReaderSchema.of_json(each) for name, each in members})
+
+
+@dataclass(frozen=True, slots=True)
 class TopicReaders:
     """The schemas to which a topic's values and keys are resolved, None for what has none."""
 
-    values: ReaderSchema | None = None
-    keys: ReaderSchema | None = None
+    values: Reader | None = None
+    keys: Reader | None = None
 
     @classmethod
     def of_topic(cls, schemas: Schemas, topic: str) -> TopicReaders:
@@ -70,9 +92,7 @@ class TopicReaders:
     @classmethod
     def of_json(cls, found: Any) -> TopicReaders:
         """As `ReaderSchema.of_json`."""
-        return cls(
-            *(ReaderSchema.of_json(found[name]) if name in found else None for name in _PARTS)
-        )
+        return cls(*(reader_of_json(found[name]) if name in found else None for name in _PARTS))
 
     def as_json(self) -> dict[str, Any]:
         both = zip(_PARTS, (self.values, self.keys), strict=True)

@@ -79,7 +79,8 @@ class ColumnReader(Protocol):
     type: pa.DataType
 
     def writer(self, schema: Schema, referenced: Mapping[str, Schema]) -> Writer:
-        """Returns what decodes the data of a schema. Raises SchemaError."""
+        """Returns what decodes the data of a schema. Raises SchemaError, also if data of its type
+        cannot be resolved."""
 
 
 def reader_of(given: ReaderSchema) -> ColumnReader:
@@ -94,12 +95,21 @@ def reader_of(given: ReaderSchema) -> ColumnReader:
         raise SchemaError(given.schema.name, _TOO_DEEP) from None
 
 
+def _check_type(reader: Schema, writer: Schema) -> None:
+    """Raises SchemaError unless both are of the same type."""
+    if writer.type != reader.type:
+        why = f"it is of type {writer.type}, but {reader.name} of {reader.type}"
+        raise SchemaError(writer.name, why)
+
+
 class _AvroReader:
     def __init__(self, given: ReaderSchema) -> None:
+        self._schema = given.schema
         self._parsed = parse_avro(given.schema, given.referenced)
         self.type = arrow_type(self._parsed)
 
     def writer(self, schema: Schema, referenced: Mapping[str, Schema]) -> Writer:
+        _check_type(self._schema, schema)
         try:
             return _writer(resolve(parse_avro(schema, referenced), self._parsed))
         except RecursionError:
@@ -108,10 +118,12 @@ class _AvroReader:
 
 class _JsonReader:
     def __init__(self, given: ReaderSchema) -> None:
+        self._schema = given.schema
         self._columns = JsonColumns(compile_json_schema(given.schema, given.referenced))
         self.type = self._columns.type
 
     def writer(self, schema: Schema, referenced: Mapping[str, Schema]) -> Writer:
+        _check_type(self._schema, schema)
         return _writer(self._columns)
 
 
@@ -171,12 +183,14 @@ class _Copied:
 
 class _ProtobufReader:
     def __init__(self, given: ReaderSchema) -> None:
+        self._schema = given.schema
         decoder = compile_protobuf(given.schema, given.referenced)
         self._columns = ProtobufColumns(decoder)
         self._message = decoder.message_names()[0]
         self.type = self._columns.type
 
     def writer(self, schema: Schema, referenced: Mapping[str, Schema]) -> Writer:
+        _check_type(self._schema, schema)
         written = compile_protobuf(schema, referenced)
 
         def decode(payloads: Payloads, rows: Int64s, frame: Frame) -> TypedRows:
