@@ -36,7 +36,7 @@ _PASSING_TYPES: Final = frozenset(
     ("FSTimeoutError", "ServerDisconnectedError", "ClientPayloadError", "ClientConnectionError",
      "ClientConnectorError", "ClientOSError", "EndpointConnectionError", "ConnectTimeoutError",
      "ReadTimeoutError", "ConnectionClosedError", "HTTPClientError", "ResponseStreamingError",
-     "IncompleteReadError", "ServiceRequestError", "ServiceResponseError", "SSHException")
+     "IncompleteReadError", "FlexibleChecksumError", "ServiceRequestError", "ServiceResponseError", "SSHException")
 )  # fmt: skip
 
 
@@ -157,6 +157,8 @@ def _reason(error: Exception) -> str:
     if statuses:
         return f"the server answered {statuses[0]}" + (f" ({code})" if code else "")
     name = type(error).__name__
+    if name == "FlexibleChecksumError":
+        return "the bytes that arrived do not have the object's checksum"
     if isinstance(error, ShortRead):
         return str(error)
     if isinstance(error, TimeoutError) or "timeout" in name.lower():
