@@ -183,6 +183,13 @@ class ReaderConfig:
     kafkafs_schemas_deleted: bool = define(False, boolean)
     # Schemas given as files; see `schemas/supplied.py`.
     kafkafs_schemas: str | None = define(None, str)
+    # Where the remote storage of the topics is (tiered storage), which plugin wrote it, and the
+    # prefix of its objects' names.
+    kafkafs_tier: str | None = define(None, str)
+    kafkafs_tier_layout: str = define("auto", one_of("auto", "local", "aiven"))
+    kafkafs_tier_prefix: str = define("", str)
+    # RSA keys with which the objects' keys are wrapped: [ID=]FILE, in PEM, separated by commas.
+    kafkafs_tier_keys: str | None = define(None, str)
 
 
 _TOPIC = declared(TopicConfig)

@@ -30,6 +30,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
+from mmap import ACCESS_READ, mmap
 from typing import NamedTuple
 
 from ..errors import CorruptError, LogDirError, SegmentGone
@@ -116,6 +117,10 @@ class DirFd:
         self._prefix = os.path.join(self.path, "")
         self.name = ""
         self._parent: DirFd | None = None
+
+    def is_remote(self, name: str) -> bool:
+        """Returns whether the file `name` is in remote storage."""
+        return False
 
     def child(self, name: str) -> DirFd:
         """Returns the directory `name` in this one. It is not checked for existence until its first
@@ -275,6 +280,9 @@ class OpenFile:
 
     __slots__ = ("fd", "identity", "path")
 
+    #: Whether a broker may truncate the file while it is read.
+    may_shrink = True
+
     def __init__(self, fd: int, path: str) -> None:
         """Takes ownership of `fd`, even when it raises CorruptError because it is not a regular
         file."""
@@ -347,6 +355,11 @@ class OpenFile:
                 break
             filled += count
         return filled
+
+    def map(self, size: int) -> mmap | bytes:
+        """Returns the first `size` > 0 bytes, mapped where possible. Raises ValueError if the file
+        is shorter by now."""
+        return mmap(self.fd, size, access=ACCESS_READ)
 
     def _pread(self, position: int, size: int) -> bytes:
         try:

@@ -97,10 +97,11 @@ class _Listing:
 class LogDir:
     """One path of Kafka's `log.dirs`."""
 
-    def __init__(self, path: str) -> None:
-        """Raises LogDirError, with what it looks like instead, if `path` is not a log directory."""
+    def __init__(self, path: str, directory: DirFd | None = None) -> None:
+        """`directory`: how to read `path`, if not as a directory of the disk. Raises LogDirError,
+        with what it looks like instead, if `path` is not a log directory."""
         self.path = path
-        self.directory = DirFd(path)
+        self.directory = DirFd(path) if directory is None else directory
         self._meta = self._small(
             names.META_PROPERTIES_FILE,
             MAX_PROPERTIES_BYTES,

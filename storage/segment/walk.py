@@ -69,7 +69,9 @@ def walk_headers(extent: Extent) -> Iterator[BatchTable | Fault]:
                 position, previous = _end_of(table)
                 chunk = max(_WALK_MIN, min(_WALK_MAX, chunk // 2 if len(table) == 1 else chunk * 2))
         elif not walk.is_fault and len(data) < min(wanted, RECORD_BATCH_OVERHEAD):
-            return  # the file is shorter now: a live broker truncated it
+            # the file is shorter now: a live broker truncated it
+            yield from _missing_end(extent, position)
+            return
         else:
             fault = _no_batch(extent, data, position, walk, previous)
         if fault is not None:
@@ -114,7 +116,9 @@ def read_runs(
                 position, previous = _end_of(good)
                 piece = max(piece, min(largest, _RUN_GROWTH * piece))
         elif not walk.is_fault and got < wanted:
-            return  # the file is shorter now: a live broker truncated it
+            # the file is shorter now: a live broker truncated it
+            yield from _missing_end(extent, position)
+            return
         elif (size := _larger_batch(extent, buffer[:got], walk, position)) > 0:
             piece = size
         else:
@@ -122,6 +126,13 @@ def read_runs(
         if fault is not None:
             yield fault
             position, piece = fault.resume, min(largest, _AFTER_FAULT_BYTES)
+
+
+def _missing_end(extent: Extent, position: int) -> Iterator[Fault]:
+    """Yields the fault of a file that ends before its extent, unless it was truncated meanwhile."""
+    if not extent.file.may_shrink:
+        what = f"ends at byte {extent.file.size()}, {extent.end} were expected"
+        yield Fault(extent.error(what, position), extent.end)
 
 
 def _end_of(table: BatchTable) -> tuple[int, int]:

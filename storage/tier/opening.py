@@ -1,0 +1,62 @@
+"""Opens remote storage as the configs of a run name it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ..config.kafka import ReaderConfig
+from ..errors import LogDirError, SegmentGone
+from ..io.disk import DirFd, absolute_path
+from ..io.local_path import local_path
+from .layout import TierLayout
+from .local_layout import LocalLayout
+from .log_directory import not_a_tier
+
+#: The configs that name remote storage, and who wrote it.
+TIER_CONFIG: Final = "kafkafs.tier"
+TIER_LAYOUT_CONFIG: Final = "kafkafs.tier.layout"
+TIER_KEYS_CONFIG: Final = "kafkafs.tier.keys"
+#: What `kafkafs.tier.layout` can be.
+LAYOUTS: Final = ("auto", "local", "aiven")
+
+
+def key_files(text: str) -> dict[str, str]:
+    """Returns the files in kafkafs.tier.keys by the id of their key, "" for any key."""
+    found = {}
+    for entry in filter(None, map(str.strip, text.split(","))):
+        key_id, separator, path = entry.partition("=")
+        found[key_id if separator else ""] = local_path(path if separator else entry)
+    return found
+
+
+def absolute_keys(text: str) -> str:
+    """Returns kafkafs.tier.keys with absolute paths."""
+    files = ((key_id, absolute_path(path)) for key_id, path in key_files(text).items())
+    return ",".join(f"{key_id}={path}" if key_id else path for key_id, path in files)
+
+
+def open_layout(path: str, config: ReaderConfig) -> TierLayout:
+    """Opens the objects below `path`. Raises LogDirError if there are none of the wanted layout."""
+    directory = DirFd(local_path(path))
+    try:
+        found = _open(directory, config)
+    except SegmentGone:
+        raise LogDirError(path, "no such directory") from None
+    if found is None:
+        raise not_a_tier(path)
+    return found
+
+
+def open_alone(directory: DirFd, config: ReaderConfig) -> TierLayout | None:
+    """Opens a directory that is no log directory, if it is remote storage; else returns None."""
+    try:
+        return _open(directory, config)
+    except (SegmentGone, LogDirError, OSError):
+        return None
+
+
+def _open(directory: DirFd, config: ReaderConfig) -> TierLayout | None:
+    layout = config.kafkafs_tier_layout
+    if layout in ("auto", "local") and LocalLayout.is_at(directory):
+        return LocalLayout(directory)
+    return None
