@@ -19,6 +19,7 @@ from functools import cache
 from typing import Any, Final
 
 from kafkafs.storage import (
+    TIER_CONFIG,
     Isolation,
     LogDirError,
     TopicPartition,
@@ -214,6 +215,8 @@ class Texts:
             lower = name.lower()
             if lower.startswith("kafkafs."):
                 self.configs[lower] = value
+            elif lower == "tier" and "tier" in spelled:
+                self.configs[TIER_CONFIG] = value
             elif lower in spelled:
                 self.used[spelled[lower]] = value
             else:
@@ -290,7 +293,7 @@ _SUPPORTED: Final = Supported(
         *("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"),
         *("startingOffsetsByTimestampStrategy", "minPartitions", "maxRecordsPerPartition"),
         *("includeHeaders", "failOnDataLoss", "kafka.isolation.level"),
-        *("maxBytesPerPartition", "mode", "losses", "at", "decodeValue"),
+        *("maxBytesPerPartition", "mode", "losses", "at", "decodeValue", "tier"),
         # only for streams; batches ignore them, as in Spark's own source
         *("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay"),
         "checkpointTopicIds",

@@ -122,6 +122,10 @@ class DirFd:
         """Returns whether the file `name` is in remote storage."""
         return False
 
+    def latest_remote_offset(self) -> int:
+        """Returns the last offset of a partition that remote storage has, -1 if it has none."""
+        return -1
+
     def child(self, name: str) -> DirFd:
         """Returns the directory `name` in this one. It is not checked for existence until its first
         use."""

@@ -97,10 +97,12 @@ class _Listing:
 class LogDir:
     """One path of Kafka's `log.dirs`."""
 
-    def __init__(self, path: str, directory: DirFd | None = None) -> None:
-        """`directory`: how to read `path`, if not as a directory of the disk. Raises LogDirError,
-        with what it looks like instead, if `path` is not a log directory."""
+    def __init__(self, path: str, directory: DirFd | None = None, *, is_bare: bool = False) -> None:
+        """`directory`: how to read `path`, if not as a directory of the disk. `is_bare`: it has
+        nothing but partitions. Raises LogDirError, with what it looks like instead, if `path` is
+        not a log directory."""
         self.path = path
+        self._is_bare = is_bare
         self.directory = DirFd(path) if directory is None else directory
         self._meta = self._small(
             names.META_PROPERTIES_FILE,
@@ -212,7 +214,8 @@ class LogDir:
         empty: T,
         optional: bool = False,
     ) -> SmallFile[T]:
-        return SmallFile(self.directory, name, limit, parse, empty, optional)
+        is_optional = optional or self._is_bare
+        return SmallFile(self.directory, name, limit, parse, empty, is_optional)
 
     def _offsets(self, name: str) -> SmallFile[dict[TopicPartition, int]]:
         return self._small(name, _MAX_CHECKPOINT_BYTES, parse_offsets, {})

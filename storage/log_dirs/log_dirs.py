@@ -54,8 +54,8 @@ class _Joined:
 
 def absolute_configs(configs: Iterable[tuple[str, str]]) -> dict[str, str]:
     """Returns the configs of a run for a process with another working directory: paths in
-    kafkafs.prefer.dir, kafkafs.schemas and kafkafs.tier are absolute. Raises LogDirError if one is a URL of
-    another scheme than `file`."""
+    kafkafs.prefer.dir, kafkafs.schemas and kafkafs.tier are absolute. Raises LogDirError if one is
+    a URL of another scheme than `file`."""
     found = dict(configs)
     if found.get(PREFERRED_DIR):
         found[PREFERRED_DIR] = absolute_path(local_path(found[PREFERRED_DIR]))
@@ -220,6 +220,11 @@ class LogDirs:
     def tier(self) -> Tier | None:
         """The remote storage of the brokers' topics, None if no config names it."""
         return self._tiering.tier
+
+    @property
+    def tier_problems(self) -> list[str]:
+        """What was found to be wrong in remote storage so far, one line each."""
+        return self._tiering.problems
 
     def _metadata_numbers(self) -> Sequence[int]:
         """Returns the partitions of `__remote_log_metadata` that are here."""

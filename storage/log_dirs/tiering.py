@@ -53,7 +53,7 @@ class Tiering:
                 raise
         tier = Tier(layout, None, self._limit)
         self._tiers.append(tier)
-        return LogDir(path, RemoteLogDirectory(path, tier))
+        return LogDir(path, RemoteLogDirectory(path, tier), is_bare=True)
 
     @property
     def problems(self) -> list[str]:

@@ -132,9 +132,8 @@ class TieredDirectory(AssembledDirectory):
     def is_remote(self, name: str) -> bool:
         return self._last is not None and self._last.is_remote(name)
 
-    def remote_log(self) -> RemoteLog:
-        """Returns what remote storage has of the partition, also what is read locally."""
-        return self._remote(self._local)[1]
+    def latest_remote_offset(self) -> int:
+        return self._remote(self._local)[1].latest_offset
 
 
 class RemoteDirectory(AssembledDirectory):
@@ -162,9 +161,8 @@ class RemoteDirectory(AssembledDirectory):
     def is_remote(self, name: str) -> bool:
         return True
 
-    def remote_log(self) -> RemoteLog:
-        """Returns what remote storage has of the partition."""
-        return self._partition.log(None)
+    def latest_remote_offset(self) -> int:
+        return self._partition.log(None).latest_offset
 
 
 class TieredListing(AssembledListing):

@@ -1,4 +1,4 @@
-"""How a plugin of remote storage (RemoteStorageManager) names and stores the objects of segments."""
+"""How a plugin of remote storage (RemoteStorageManager) names and stores a segment's objects."""
 
 from __future__ import annotations
 

@@ -58,8 +58,16 @@ class LocalLayout(TierLayout):
         )
 
     def partitions(self) -> Sequence[TopicIdPartition]:
-        names = (entry.name for entry in self._directory.list() if entry.is_dir)
-        return [found for name in sorted(names) if (found := _parse_directory(name)) is not None]
+        names = sorted(entry.name for entry in self._directory.list() if entry.is_dir)
+        parsed = filter(None, map(_parse_directory, names))
+        return [found for found in parsed if self._has_files(found)]
+
+    def _has_files(self, partition: TopicIdPartition) -> bool:
+        """Returns whether a partition's directory has files: that of a deleted topic is left."""
+        try:
+            return bool(self._of(partition).list())
+        except SegmentGone:
+            return False
 
     def stamp(self, partition: TopicIdPartition) -> tuple[int, ...]:
         try:

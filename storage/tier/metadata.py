@@ -35,7 +35,9 @@ _MOST_PROBLEMS: Final = 20
 class RemoteLogMetadata:
     """The topic, read as far as it goes on each use. Any thread may use it."""
 
-    def __init__(self, numbers: Callable[[], Sequence[int]], open_log: Callable[[int], Log]) -> None:
+    def __init__(
+        self, numbers: Callable[[], Sequence[int]], open_log: Callable[[int], Log]
+    ) -> None:
         """`numbers` returns those of the topic's partitions that are on the disk and all there are,
         () if there is no such topic; `open_log` opens one."""
         self._numbers = numbers
@@ -43,9 +45,7 @@ class RemoteLogMetadata:
         self._logs: dict[int, _MetadataLog] = {}
         self._lock = threading.Lock()  # guards _logs
 
-    def look(
-        self, partition: TopicIdPartition, compute: Callable[[RemoteSegments], T]
-    ) -> T | None:
+    def look(self, partition: TopicIdPartition, compute: Callable[[RemoteSegments], T]) -> T | None:
         """Returns what `compute` returns for the segments of a partition, which it must not keep;
         None if the log with their metadata is not here."""
         numbers = self._numbers()
@@ -80,9 +80,7 @@ class _MetadataLog:
         self._next = 0
         self.problems: list[str] = []
 
-    def look(
-        self, partition: TopicIdPartition, compute: Callable[[RemoteSegments], T]
-    ) -> T | None:
+    def look(self, partition: TopicIdPartition, compute: Callable[[RemoteSegments], T]) -> T | None:
         with self._lock:
             try:
                 self._refresh(self._open_log(self._number).view())
@@ -116,9 +114,11 @@ class _MetadataLog:
         if isinstance(event, RemoteLogSegmentMetadata | RemoteLogSegmentMetadataUpdate):
             partition = event.segment_id.partition
             self._segments.setdefault(partition, RemoteSegments()).apply(event)
-        elif isinstance(event, RemotePartitionDeleteMetadata):
-            if event.state is RemotePartitionDeleteState.DELETE_PARTITION_FINISHED:
-                self._segments.pop(event.partition, None)
+        elif (
+            isinstance(event, RemotePartitionDeleteMetadata)
+            and event.state is RemotePartitionDeleteState.DELETE_PARTITION_FINISHED
+        ):
+            self._segments.pop(event.partition, None)
 
     def _note(self, problem: str) -> None:
         if problem not in self.problems and len(self.problems) < _MOST_PROBLEMS:

@@ -14,6 +14,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
+from itertools import pairwise
 from typing import Final
 
 from ..format.files.checkpoints import EpochEntry
@@ -192,7 +193,7 @@ def _sweep(claims: Sequence[RemotePiece]) -> Iterator[RemotePiece]:
     bounds = sorted({each.start for each in claims} | {each.until for each in claims})
     open_claims: list[tuple[int, int]] = []  # a heap of negated numbers: the last start first
     number = 0
-    for low, high in zip(bounds, bounds[1:], strict=False):
+    for low, high in pairwise(bounds):
         while number < len(claims) and claims[number].start <= low:
             heappush(open_claims, (-number, number))
             number += 1

@@ -116,6 +116,12 @@ class View:
         return sum(segment.size for segment in self.segments)
 
     @property
+    def local_start_offset(self) -> int:
+        """The local log start offset: that of the first segment that is not in remote storage."""
+        local = (each.base_offset for each in self.segments if not each.is_remote)
+        return max(next(local, self.end_offset), self.start_offset)
+
+    @property
     def max_timestamp(self) -> int:
         """Greatest timestamp of any batch, in ms; -1 if none has one."""
         return max(map(self.largest_timestamp, self.segments), default=-1)
