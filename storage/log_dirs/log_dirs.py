@@ -31,12 +31,11 @@ from ..log.read.log import Log
 from ..metadata.cluster_metadata import ClusterMetadata
 from ..metadata.image import MetadataImage
 from ..metadata.served_metadata import ServedMetadata
-from ..tier.opening import TIER_CONFIG, TIER_KEYS_CONFIG, absolute_keys
+from ..tier.opening import TIER_CONFIG, TIER_KEYS_CONFIG, Tiering, absolute_keys
 from ..tier.tier import Tier
 from ..wording import printable
 from .log_dir import LogDir, PartitionDir
 from .replicas import ADVICE, PREFERRED_DIR, Partitions, ReplicaSelector
-from .tiering import Tiering
 
 #: The config with schemas that are given as files; `schemas/supplied.py` says what is in it.
 SCHEMAS_CONFIG = "kafkafs.schemas"
@@ -116,7 +115,7 @@ class LogDirs:
         self._tiering = Tiering(
             config, context, self._metadata_numbers, self._open_remote_log_metadata
         )
-        self.dirs = tuple(self._tiering.open(path.strip()) for path in listed if path.strip())
+        self.dirs = tuple(self._open(path.strip()) for path in listed if path.strip())
         if not self.dirs:
             raise LogDirError(str(paths), "no log directory given")
         _refuse_duplicates(self.dirs)
@@ -225,6 +224,17 @@ class LogDirs:
     def tier_problems(self) -> list[str]:
         """What was found to be wrong in remote storage so far, one line each."""
         return self._tiering.problems
+
+    def _open(self, path: str) -> LogDir:
+        """Opens a log directory or, in place of one, remote storage: its partitions are all there
+        is of a cluster whose brokers are lost."""
+        try:
+            return LogDir(path, self._tiering.directory(path))
+        except LogDirError:
+            alone = self._tiering.alone(path)
+            if alone is None:
+                raise
+        return LogDir(path, alone, is_bare=True)
 
     def _metadata_numbers(self) -> Sequence[int]:
         """Returns the partitions of `__remote_log_metadata` that are here."""

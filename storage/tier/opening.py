@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from ..config.kafka import ReaderConfig
 from ..errors import LogDirError, SegmentGone
 from ..io.disk import DirFd, absolute_path
 from ..io.local_path import local_path
+from ..log.read.context import ReadContext
+from ..log.read.log import Log
 from .layout import TierLayout
 from .local_layout import LocalLayout
-from .log_directory import not_a_tier
+from .log_directory import RemoteLogDirectory, TieredLogDirectory, not_a_tier
+from .metadata import RemoteLogMetadata
+from .tier import Tier
 
 #: The configs that name remote storage, and who wrote it.
 TIER_CONFIG: Final = "kafkafs.tier"
@@ -60,3 +65,43 @@ def _open(directory: DirFd, config: ReaderConfig) -> TierLayout | None:
     if layout in ("auto", "local") and LocalLayout.is_at(directory):
         return LocalLayout(directory)
     return None
+
+
+class Tiering:
+    """Remote storage as the configs of a run name it."""
+
+    def __init__(
+        self,
+        config: ReaderConfig,
+        context: ReadContext,
+        numbers: Callable[[], Sequence[int]],
+        open_log: Callable[[int], Log],
+    ) -> None:
+        """`numbers` and `open_log`: as of RemoteLogMetadata. Raises LogDirError if the place in the
+        configs is not remote storage."""
+        self._config = config
+        self._limit = context.limits.max_batch_bytes
+        self._tiers: list[Tier] = []
+        self.tier: Tier | None = None
+        if config.kafkafs_tier:
+            layout = open_layout(config.kafkafs_tier, config)
+            self.tier = Tier(layout, RemoteLogMetadata(numbers, open_log), self._limit)
+            self._tiers.append(self.tier)
+
+    def directory(self, path: str) -> DirFd | None:
+        """Returns a broker's log directory, None if it has no remote storage."""
+        return None if self.tier is None else TieredLogDirectory(path, self.tier)
+
+    def alone(self, path: str) -> DirFd | None:
+        """Returns remote storage as if it were a log directory, None if there is none at `path`."""
+        layout = open_alone(DirFd(path), self._config)
+        if layout is None:
+            return None
+        tier = Tier(layout, None, self._limit)
+        self._tiers.append(tier)
+        return RemoteLogDirectory(path, tier)
+
+    @property
+    def problems(self) -> list[str]:
+        """What was found to be wrong in remote storage so far, one line each."""
+        return [problem for tier in self._tiers for problem in tier.problems]
