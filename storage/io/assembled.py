@@ -12,7 +12,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Final, final
 
-from ..errors import SegmentGone
+from ..errors import CorruptError, SegmentGone
 from .disk import DirectoryEntry, DirFd, FilesByName, FileType, OpenDirFd, OpenFile
 
 _NS_PER_S: Final = 1_000_000_000
@@ -109,6 +109,9 @@ class FilePart(AssembledFile):
 
     def pread(self, position: int, size: int) -> bytes:
         return self._file.read(self._start + position, size)
+
+    def error_between(self, start: int, end: int) -> CorruptError | None:
+        return self._file.error_between(self._start + start, self._start + end)
 
 
 class AssembledDirectory(DirFd):

@@ -360,6 +360,11 @@ class OpenFile:
             filled += count
         return filled
 
+    def error_between(self, start: int, end: int) -> CorruptError | None:
+        """Returns why bytes in [`start`, `end`) could not be read, None if they could: a file that
+        is assembled from others may lack some of them."""
+        return None
+
     def map(self, size: int) -> mmap | bytes:
         """Returns the first `size` > 0 bytes, mapped where possible. Raises ValueError if the file
         is shorter by now."""

@@ -6,7 +6,7 @@ Both walks continue after damage, and yield a ``Fault`` for each unreadable rang
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -75,7 +75,7 @@ def walk_headers(extent: Extent) -> Iterator[BatchTable | Fault]:
         else:
             fault = _no_batch(extent, data, position, walk, previous)
         if fault is not None:
-            yield fault
+            yield _with_cause(extent, fault)
             position, chunk = fault.resume, _AFTER_FAULT_BYTES
 
 
@@ -124,8 +124,14 @@ def read_runs(
         else:
             fault = _no_batch(extent, buffer[:got], position, walk, previous)
         if fault is not None:
-            yield fault
+            yield _with_cause(extent, fault)
             position, piece = fault.resume, min(largest, _AFTER_FAULT_BYTES)
+
+
+def _with_cause(extent: Extent, fault: Fault) -> Fault:
+    """Returns a fault with the reason why its bytes could not be read, if that is known."""
+    cause = extent.file.error_between(fault.error.position, fault.resume)
+    return fault if cause is None else replace(fault, error=cause)
 
 
 def _missing_end(extent: Extent, position: int) -> Iterator[Fault]:

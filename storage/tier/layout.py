@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -57,6 +57,10 @@ class TierLayout(ABC):
     All methods raise CorruptError for an object that is not what the layout says, naming it,
     SegmentGone for one that does not exist, LogDirError if the place cannot be listed, and OSError.
     """
+
+    def __init__(self) -> None:
+        #: Takes what is wrong with an object that can be read nevertheless.
+        self.report: Callable[[str], object] = lambda problem: None
 
     @abstractmethod
     def partitions(self) -> Sequence[TopicIdPartition]:

@@ -40,6 +40,7 @@ class LocalLayout(TierLayout):
 
     def __init__(self, directory: DirFd) -> None:
         """Raises LogDirError if it is not a directory."""
+        super().__init__()
         self._directory = directory
         names = {entry.name for entry in directory.list() if entry.is_dir}
         if _INNER in names and not any(map(_parse_directory, names)):

@@ -11,6 +11,7 @@ from ..io.disk import DirFd, absolute_path
 from ..io.local_path import local_path
 from ..log.read.context import ReadContext
 from ..log.read.log import Log
+from .aiven.layout import AivenLayout
 from .layout import TierLayout
 from .local_layout import LocalLayout
 from .log_directory import RemoteLogDirectory, TieredLogDirectory, not_a_tier
@@ -64,6 +65,11 @@ def _open(directory: DirFd, config: ReaderConfig) -> TierLayout | None:
     layout = config.kafkafs_tier_layout
     if layout in ("auto", "local") and LocalLayout.is_at(directory):
         return LocalLayout(directory)
+    if layout == "local":
+        return None
+    if layout == "aiven" or config.kafkafs_tier_prefix or AivenLayout.is_at(directory):
+        keys = key_files(config.kafkafs_tier_keys or "")
+        return AivenLayout(directory, config.kafkafs_tier_prefix, keys)
     return None
 
 

@@ -60,6 +60,7 @@ class Tier:
     ) -> None:
         """Without `metadata` everything is derived from the objects."""
         self.layout = layout
+        layout.report = self.report
         self.max_batch_bytes = max_batch_bytes
         self._metadata = metadata
         self._lock = threading.Lock()  # guards the attributes below
