@@ -17,6 +17,7 @@ from heapq import heappop, heappush
 from itertools import pairwise
 from typing import Final
 
+from ..errors import CorruptError
 from ..format.files.checkpoints import EpochEntry
 from ..format.layout import MAX_OFFSET
 from ..format.messages.remote_log_metadata import (
@@ -109,7 +110,7 @@ class RemoteSegments:
 
     def apply(self, event: RemoteLogSegmentMetadata | RemoteLogSegmentMetadataUpdate) -> None:
         """Takes a record of `__remote_log_metadata` into account; those that do not fit the
-        segment's present state have no effect."""
+        segment's present state have no effect. Raises CorruptError for offsets that cannot be."""
         segment_id = event.segment_id.id
         if isinstance(event, RemoteLogSegmentMetadata):
             self._start(segment_id, event)
@@ -137,6 +138,8 @@ class RemoteSegments:
         known = self._states.get(segment_id)
         if event.state is not _COPY_STARTED or known not in (None, _COPY_STARTED):
             return
+        if not 0 <= event.start_offset <= event.end_offset or event.segment_size < 0:
+            raise CorruptError(f"segment {segment_id} cannot have these offsets and this size")
         self._states[segment_id] = _COPY_STARTED
         self._segments[segment_id] = RemoteSegment(
             segment_id,
