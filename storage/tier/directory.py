@@ -168,7 +168,7 @@ class RemoteDirectory(AssembledDirectory):
 class TieredListing(AssembledListing):
     """What a partition's directory and remote storage have at one moment."""
 
-    __slots__ = ("_files", "_local", "_log", "_partition")
+    __slots__ = ("_epochs", "_files", "_local", "_log", "_partition")
 
     def __init__(
         self,
@@ -182,6 +182,7 @@ class TieredListing(AssembledListing):
         self._local = local
         self._partition = partition
         self._log = log
+        self._epochs = None if local is None else log.epochs
         self._files: Mapping[str, _RemoteFile | _Hole | bytes] | None = None
 
     def stat(self) -> os.stat_result:
@@ -205,10 +206,12 @@ class TieredListing(AssembledListing):
         return DirFd.path_of(self._directory, name)
 
     def entries(self, wants_stat: Callable[[str], bool] | None) -> list[DirectoryEntry]:
+        # In this order, because a broker deletes local segments after it has copied them.
         local = [] if self._local is None else self._local.list(wants_stat)
+        self._files = self._looked_up({entry.name for entry in local})
         remote = [
             DirectoryEntry(name, FileType.FILE, 0)
-            for name, found in self._remote_files().items()
+            for name, found in self._files.items()
             if not self._is_absent(found)
         ]
         return [*local, *remote]
@@ -244,17 +247,21 @@ class TieredListing(AssembledListing):
     def _remote_files(self) -> Mapping[str, _RemoteFile | _Hole | bytes]:
         files = self._files
         if files is None:
-            files = self._files = dict(self._names()) if self._partition is not None else {}
+            local = [] if self._local is None else self._local.list()
+            files = self._files = self._looked_up({entry.name for entry in local})
         return files
 
-    def _names(self) -> Iterator[tuple[str, _RemoteFile | _Hole | bytes]]:
+    def _looked_up(self, there: set[str]) -> Mapping[str, _RemoteFile | _Hole | bytes]:
+        """Returns the files in remote storage beside those of the local directory."""
+        if self._partition is None:
+            return {}
+        self._log = self._partition.log(self._epochs)
+        return dict(self._names(there))
+
+    def _names(self, there: set[str]) -> Iterator[tuple[str, _RemoteFile | _Hole | bytes]]:
         assert self._partition is not None
-        there: set[str] = set()
-        first = MAX_OFFSET
-        if self._local is not None:
-            there = {entry.name for entry in self._local.list()}
-            first = min(map(_base_of_log, there), default=MAX_OFFSET)
-        else:
+        first = min(map(_base_of_log, there), default=MAX_OFFSET)
+        if self._local is None:
             metadata = PartitionMetadata(0, self._partition.partition.topic_id)
             yield PARTITION_METADATA_FILE, format_partition_metadata(metadata)
             yield LEADER_EPOCH_FILE, format_leader_epochs(self._log.epochs)
@@ -338,8 +345,7 @@ class TieredListing(AssembledListing):
     def _is_current(self) -> bool:
         """Returns whether the partition's segments are still those of this listing."""
         assert self._partition is not None
-        epochs = None if self._local is None else self._log.epochs
-        return self._partition.log(epochs).version == self._log.version
+        return self._partition.log(self._epochs).version == self._log.version
 
     def _mtime_ns(self, piece: RemotePiece) -> int:
         try:
