@@ -388,14 +388,18 @@ class WritableFile(OpenFile):
 
     def copy_from(self, source: OpenFile, size: int) -> None:
         """Makes the first `size` bytes of another file the content of this one, which is empty.
-        Shares the blocks where the file system can; holes stay holes."""
+        Shares the blocks where the file system can; holes stay holes. Raises CorruptError if part
+        of it cannot be read."""
         with _named(self.path):
-            is_clone = size == source.size() and _calls.clone(self.fd, source.fd)
+            is_whole = size == source.size() and source.fd >= 0
+            is_clone = is_whole and _calls.clone(self.fd, source.fd)
         position = size if is_clone else source.next_data(0)
         while position < size:
             data = source.read(position, min(_COPIED, size - position))
             if not data:
                 break
+            if (error := source.error_between(position, position + len(data))) is not None:
+                raise error
             if data.strip(b"\0"):
                 self.write(position, data)
             position = source.next_data(position + len(data))

@@ -43,14 +43,18 @@ _NEWEST: Final = RELEASES[-1]
 
 
 def configs_for(
-    topic: str, configs: Mapping[str, str], release: Release, notes: list[str]
+    topic: str, configs: Mapping[str, str], release: Release, notes: list[str], *, reads_tier: bool = False
 ) -> dict[str, str]:
     """Returns the configs for the new topic, and adds to `notes` what is lost. An internal topic
-    without any gets those that a broker would create it with."""
+    without any gets those that a broker would create it with. `reads_tier`: records in remote
+    storage are revived, too."""
     if not configs and topic in INTERNAL_TOPICS:
         return dict(_INTERNAL[topic])
     if configs.get("remote.storage.enable", "").strip().lower() == "true":
-        notes.append(f"topic {topic} was in remote storage: only its local records are revived")
+        which = (
+            "its records are all local now" if reads_tier else "only its local records are revived"
+        )
+        notes.append(f"topic {topic} was in remote storage: {which}")
     local = {name: text for name, text in configs.items() if name not in _REMOTE}
     if release is not _NEWEST:
         return _for_older(local)
