@@ -45,6 +45,7 @@ from .concurrency.read_ahead import parallel_map as parallel_map
 from .concurrency.read_ahead import processors as processors
 from .concurrency.read_ahead import read_ahead as read_ahead
 from .config.kafka import CONFIG_NAMES as CONFIG_NAMES
+from .config.kafka import REMOTE_CONFIGS as REMOTE_CONFIGS
 from .config.kafka import TOPIC_CONFIG_NAMES as TOPIC_CONFIG_NAMES
 from .config.kafka import Configs as Configs
 from .config.kafka import ConfigSource as ConfigSource

@@ -202,6 +202,13 @@ _LAGS = ("min.compaction.lag.ms", "max.compaction.lag.ms")
 # The names of topic configs, and all names that can be set for a run.
 TOPIC_CONFIG_NAMES = frozenset(_TOPIC)
 CONFIG_NAMES = frozenset((*_TOPIC, *_BROKER, *_READER, *_SERVER_NAMES))
+# A broker without remote storage refuses topics that have these.
+REMOTE_CONFIGS = frozenset(
+    (
+        *("remote.storage.enable", "remote.log.copy.disable", "remote.log.delete.on.disable"),
+        *("local.retention.ms", "local.retention.bytes"),
+    )
+)
 
 
 class ConfigSource(StrEnum):

@@ -7,13 +7,22 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
+from click.testing import CliRunner
+
+from kafkafs.cli.main import cli
 from kafkafs.storage.log.read.transactions import Isolation
 from kafkafs.storage.log_dirs.engine import Engine
+from kafkafs.storage.operations.request import PartitionFailed
+from kafkafs.storage.operations.revive.request import Revive
+from kafkafs.storage.operations.revive.revive import revive
+from tests import answers
+from tests.answers import READ_COMMITTED, READ_UNCOMMITTED
 from tests.broker.driver import Driver
 from tests.broker.jvm import VERSION, cache_dir, provide
-from tests.broker.kafka import Broker
+from tests.broker.kafka import Broker, RevivedBroker, free_listener
 from tests.broker.readers import MountReader, mounted, without_epoch
 from tests.broker.test_live import check_while, numbers, rows
+from tests.broker.test_revive import STILL
 from tests.waiting import wait_until
 
 TIERED = {
@@ -108,3 +117,31 @@ def test_segments_move_to_remote_storage_while_they_are_read(
     offsets = [o for part in alone.read(isolation=Isolation.READ_COMMITTED) for o in part.offsets]
     assert offsets == list(range(alone.start_offset, alone.end_offset))
     assert alone.start_offset <= 1_000 < alone.end_offset
+
+
+def test_a_new_kafka_from_remote_storage_alone(
+    corpus: Callable[[str], Path],
+    tmp_path: Path,
+    start_driver: Callable[[Broker], Driver],
+) -> None:
+    """The cluster is lost, and the records that a topic had in remote storage are restored into the
+    new one, too."""
+    tier = corpus("tier43") / "tier"
+    listener = ("127.0.0.1", free_listener())
+    rows = list(revive(Engine(str(tier)), Revive(str(tmp_path / "new"), listener=listener)))
+    assert not [row for row in rows if isinstance(row, PartitionFailed)]
+    broker = RevivedBroker(tmp_path / "new", listener[1], VERSION, STILL)
+    try:
+        broker.start()
+        driver = start_driver(broker)
+        for topic, level in (("t-many", READ_COMMITTED), ("t-txn", READ_UNCOMMITTED)):
+            known = list(answers.records("tier43", topic, 0, level))
+            assert driver.records(topic, 0, level) == known
+        arguments = ["restore", "--tier", str(tier), str(corpus("tier43") / "logs"), "t-young"]
+        arguments += ["--to", broker.bootstrap, "--rename", "t-young=again"]
+        done = CliRunner().invoke(cli, [*arguments, "--state", str(tmp_path / "state.json")])
+        assert done.exit_code == 0, done.output
+        again = without_epoch(driver.records("again"))
+        assert again == without_epoch(list(answers.records("tier43", "t-young", 0)))
+    finally:
+        broker.close()
