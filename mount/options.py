@@ -36,7 +36,8 @@ class MountOptions:
     KRaft broker would treat them as strays. `key_separator`: separates key and value in a line for
     `append`; b"" if lines are values. `allow_other`: other users may access the mount. `log`: the
     file that a daemon logs to, "" for syslog. `debug`: log each decision. `kernel_flags`: members
-    of `KERNEL_FLAGS`, in the order given."""
+    of `KERNEL_FLAGS`, in the order given. `tier`: where the topics' remote storage is, "" for
+    nowhere."""
 
     isolation: Isolation = Isolation.READ_COMMITTED
     at_ms: int | None = None
@@ -48,6 +49,7 @@ class MountOptions:
     log: str = ""
     debug: bool = False
     kernel_flags: tuple[str, ...] = ()
+    tier: str = ""
 
 
 def parse_options(text: str, base: MountOptions | None = None) -> MountOptions:
@@ -63,6 +65,8 @@ def check_options(options: MountOptions) -> None:
     """Raises ConfigError if the options contradict each other."""
     if options.maintain and not options.writable:
         raise ConfigError("maintain", "needs a writable mount: --rw, or -o writable")
+    if options.writable and options.tier:
+        raise ConfigError("tier", "remote storage is only read: leave out --rw and -o writable")
     if options.writable and options.at_ms is not None:
         raise ConfigError("at", "a mount as of a time is read-only: leave out --rw and -o writable")
 
@@ -91,10 +95,14 @@ def _changed(options: MountOptions, option: str) -> MountOptions:
     if name == "log":
         if not value:
             raise ConfigError(name, "needs a file name: log=/var/log/kafkafs.log")
-        return replace(options, log=_log_path(value))
+        return replace(options, log=_path(name, value))
+    if name == "tier":
+        if not value:
+            raise ConfigError(name, "needs a directory: tier=/mnt/tier")
+        return replace(options, tier=os.path.abspath(_path(name, value)))
     known = (
         "isolation=, at=, writable, maintain, unregistered, key_separator=, allow_other, log=,"
-        " debug, and those of mount(8)"
+        " tier=, debug, and those of mount(8)"
     )
     raise ConfigError(name, f"no such mount option; there are {known}")
 
@@ -126,11 +134,11 @@ def _time(text: str) -> int:
         raise ConfigError("at", str(error)) from None
 
 
-def _log_path(value: str) -> str:
+def _path(name: str, value: str) -> str:
     try:
         return local_path(value)
     except LogDirError as error:
-        raise ConfigError("log", str(error)) from None
+        raise ConfigError(name, str(error)) from None
 
 
 def _isolation(value: str) -> Isolation:

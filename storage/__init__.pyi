@@ -44,6 +44,7 @@ from .concurrency.interruption import interrupt as interrupt
 from .concurrency.read_ahead import parallel_map as parallel_map
 from .concurrency.read_ahead import processors as processors
 from .config.kafka import CONFIG_NAMES as CONFIG_NAMES
+from .config.kafka import REMOTE_CONFIGS as REMOTE_CONFIGS
 from .config.kafka import TOPIC_CONFIG_NAMES as TOPIC_CONFIG_NAMES
 from .config.kafka import Configs as Configs
 from .config.kafka import ConfigSource as ConfigSource
@@ -301,6 +302,9 @@ from .operations.reindex import locked_segments as locked_segments
 from .operations.reindex import reindex_unit as reindex_unit
 from .operations.reindex import reindexed_partitions as reindexed_partitions
 from .operations.reindex import transactions_to_reindex as transactions_to_reindex
+from .operations.remote import RemotePart as RemotePart
+from .operations.remote import remote_part as remote_part
+from .operations.remote import unread_parts as unread_parts
 from .operations.report.model import CodecUse as CodecUse
 from .operations.report.model import LogDirsReport as LogDirsReport
 from .operations.report.model import PartitionReport as PartitionReport
@@ -419,6 +423,9 @@ from .segment.dump.dump import is_known as is_known
 from .segment.extent import Fault as Fault
 from .segment.segment import Segment as Segment
 from .segment.stored import FILES as FILES
+from .tier.opening import TIER_CONFIG as TIER_CONFIG
+from .tier.opening import TIER_KEYS_CONFIG as TIER_KEYS_CONFIG
+from .tier.opening import TIER_LAYOUT_CONFIG as TIER_LAYOUT_CONFIG
 from .topics.topics import refuse_in_engine as refuse_in_engine
 from .topics.topics import refuse_new_topic as refuse_new_topic
 from .transactions.producer import TransactionalProducer as TransactionalProducer

@@ -26,7 +26,7 @@ from .clock import Clock, SystemClock
 from .concurrency.interruption import uninterrupted
 from .concurrency.scheduler import Scheduler, TaskStatus
 from .config.kafka import Resolved, broker_config, run_configs
-from .errors import LogDirOffline, NotClosed, StorageError
+from .errors import ConfigError, LogDirOffline, NotClosed, StorageError
 from .format.files.checkpoints import MetaProperties
 from .format.files.names import TopicPartition
 from .ingest import two_phase as ingest
@@ -42,6 +42,7 @@ from .log_dirs.log_opening import LogOpening, Recovered
 from .log_dirs.purging import FoundLeftover, find_leftovers, purge
 from .log_dirs.writable_log_dir import WritableLogDir
 from .log_dirs.writable_log_dirs import WritableLogDirs, refuse_same_partitions
+from .tier.opening import TIER_CONFIG
 from .topics.registering import Registering
 from .topics.restoring import Restoring
 from .topics.topic_configs import StoredTopicConfigs
@@ -92,6 +93,8 @@ class LogManager(Engine):
         """
         self.clock = clock or SystemClock()
         self.broker_config = broker_config(run_configs((configs or {}).items()))
+        if (configs or {}).get(TIER_CONFIG):
+            raise ConfigError(TIER_CONFIG, "remote storage is only read, and this verb writes")
         check_rate(self.broker_config.log_cleaner_io_max_bytes_per_second)
         self._closed = False
         there = refuse_paths(paths, owner)

@@ -45,6 +45,7 @@ def open(
     maintain: Literal[False] = ...,
     configs: Mapping[str, str] | None = ...,
     at: Time | None = ...,
+    tier: Path | None = ...,
 ) -> LogDirectories: ...
 
 
@@ -56,6 +57,7 @@ def open(
     maintain: bool = ...,
     configs: Mapping[str, str] | None = ...,
     at: None = ...,
+    tier: None = ...,
 ) -> WritableLogDirectories: ...
 
 
@@ -66,6 +68,7 @@ def open(
     maintain: bool = False,
     configs: Mapping[str, str] | None = None,
     at: Time | None = None,
+    tier: Path | None = None,
 ) -> LogDirectories:
     """Opens log directories together: a path, several joined by commas as in Kafka's `log.dirs`, or
     a sequence of paths.
@@ -79,6 +82,9 @@ def open(
     zone) everything is shown as it was at that time: each partition ends before the first record
     that is later.
 
+    `tier` is where the remote storage of the topics is (tiered storage): each partition continues
+    from there into the local log.
+
     Raises LogDirError if a path is not a log directory or is a URL of an unknown scheme,
     LogDirLocked if another process has locked one, ConfigError for an unknown config or an invalid
     value, and ValueError for `maintain` without `writable`, for `at` with it, and for what is not a
@@ -89,7 +95,9 @@ def open(
         raise ValueError("maintain=True needs writable=True")
     if at is not None and writable:
         raise ValueError("at needs writable=False: the past cannot be changed")
-    from kafkafs.storage import milliseconds, warn_if_uncompiled
+    if tier is not None and writable:
+        raise ValueError("tier needs writable=False: remote storage is only read")
+    from kafkafs.storage import TIER_CONFIG, milliseconds, warn_if_uncompiled
 
     warn_if_uncompiled(_logger.warning)
     if writable:
@@ -98,6 +106,8 @@ def open(
         return WritableLogDirectories(LogManager(paths, configs, maintain=maintain))
     from kafkafs.storage import Engine
 
+    if tier is not None:
+        configs = {**(configs or {}), TIER_CONFIG: location(os.fspath(tier))}
     return LogDirectories(Engine(paths, configs, None if at is None else milliseconds(at)))
 
 

@@ -23,7 +23,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from kafkafs.storage import StorageError, TopicPartition
+from kafkafs.storage import REMOTE_CONFIGS, StorageError, TopicPartition
 
 #: How long an answer of the cluster may take.
 ANSWER_SECONDS: Final = 30.0
@@ -134,7 +134,9 @@ class TargetCluster:
     def create(self, topics: Sequence[NewTopicRequest], *, validate_only: bool = False) -> None:
         """Creates topics, or asks the cluster whether it would."""
         made = [
-            NewTopic(each.name, each.partitions, each.replication, config=dict(each.configs))
+            NewTopic(
+                each.name, each.partitions, each.replication, config=self._accepted(each.configs)
+            )
             for each in topics
         ]
         if not made:
@@ -161,6 +163,16 @@ class TargetCluster:
 
     def _configs_of(self, topic: str) -> dict[str, str]:
         return self._described(ConfigResource(ResourceType.TOPIC, topic), f"the configs of {topic}")
+
+    def _accepted(self, configs: Mapping[str, str]) -> dict[str, str]:
+        """Returns a topic's configs without those of remote storage if the cluster has none."""
+        if not REMOTE_CONFIGS & configs.keys():
+            return dict(configs)
+        resource = ConfigResource(ResourceType.BROKER, str(self.broker_ids[0]))
+        found = self._described(resource, "the configs of a broker")
+        if found.get("remote.log.storage.system.enable") == "true":
+            return dict(configs)
+        return {name: text for name, text in configs.items() if name not in REMOTE_CONFIGS}
 
     def default_configs(self) -> dict[str, str]:
         """Returns what applies to topics without configs of their own, as far as a restore depends

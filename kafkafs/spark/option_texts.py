@@ -13,7 +13,7 @@ from difflib import get_close_matches
 from functools import cache
 from typing import Any, Final
 
-from kafkafs.storage import LogDirError, absolute_configs, local_path, location
+from kafkafs.storage import TIER_CONFIG, LogDirError, absolute_configs, local_path, location
 
 LOGGER: Final = logging.getLogger("kafkafs.spark")
 
@@ -94,6 +94,8 @@ class Texts:
             lower = name.lower()
             if lower.startswith("kafkafs."):
                 self.configs[lower] = value
+            elif lower == "tier" and "tier" in spelled:
+                self.configs[TIER_CONFIG] = value
             elif lower in spelled:
                 self.used[spelled[lower]] = value
             else:

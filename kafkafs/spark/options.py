@@ -199,7 +199,7 @@ _SUPPORTED: Final = Supported(
         *("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"),
         *("startingOffsetsByTimestampStrategy", "minPartitions", "maxRecordsPerPartition"),
         *("includeHeaders", "failOnDataLoss", "kafka.isolation.level"),
-        *("maxBytesPerPartition", "mode", "losses", "at", "decodeValue", "decodeKey"),
+        *("maxBytesPerPartition", "mode", "losses", "at", "decodeValue", "decodeKey", "tier"),
         # only for streams; batches ignore them, as in Spark's own source
         *("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay"),
         "checkpointTopicIds",

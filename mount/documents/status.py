@@ -16,6 +16,7 @@ from kafkafs.storage import (
     View,
     config_texts,
     reader_config,
+    remote_part,
     retry_if_gone,
 )
 
@@ -34,6 +35,7 @@ def partition_status(catalog: Catalog, partition: MountedPartition) -> bytes:
     view = partition.view()
     log_dir = catalog.engine.partition_dir(partition.topic, partition.number).log_dir
     key = (partition.topic, partition.number)
+    remote = remote_part(catalog.engine, key, view)
     checkpoints = {
         "recoveryPoint": log_dir.recovery_points.get(key, -1),
         "logStartOffset": log_dir.log_start_offsets.get(key, -1),
@@ -48,12 +50,14 @@ def partition_status(catalog: Catalog, partition: MountedPartition) -> bytes:
             "path": partition.log.path,
             "isolation": partition.isolation.value,
             "logStartOffset": view.start_offset,
+            "localLogStartOffset": remote.local_start_offset,
             "logEndOffset": view.end_offset,
             "lastStableOffset": view.last_stable_offset,
             "servedEndOffset": partition.bound(view),
             **_timestamps(partition, view),
             "bytes": view.size,
             "segments": _segments(view),
+            "remote": remote.as_json(),
             "checkpoints": checkpoints,
             "writer": _writer(catalog.changes, partition),
             "dirtyRatio": dirty_ratio(_rolled(view), checkpoints["firstDirtyOffset"]),

@@ -63,7 +63,10 @@ class FileHandle(Handle):
         self.keep_cache = is_final
 
     def read(self, position: int, size: int) -> Data:
-        return self._file.read(position, size)
+        data = self._file.read(position, size)
+        if (error := self._file.error_between(position, position + len(data))) is not None:
+            raise error
+        return data
 
 
 class Table(Generic[OpenT]):

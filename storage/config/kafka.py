@@ -197,6 +197,13 @@ class ReaderConfig:
     kafkafs_schemas_deleted: bool = define(False, boolean)
     # Schemas given as files; see `schemas/supplied.py`.
     kafkafs_schemas: str | None = define(None, str)
+    # Where the remote storage of the topics is (tiered storage), which plugin wrote it, and the
+    # prefix of its objects' names.
+    kafkafs_tier: str | None = define(None, str)
+    kafkafs_tier_layout: str = define("auto", one_of("auto", "local", "aiven"))
+    kafkafs_tier_prefix: str = define("", str)
+    # RSA keys with which the objects' keys are wrapped: [ID=]FILE, in PEM, separated by commas.
+    kafkafs_tier_keys: str | None = define(None, str)
 
 
 _TOPIC = declared(TopicConfig)
@@ -209,6 +216,13 @@ _LAGS = ("min.compaction.lag.ms", "max.compaction.lag.ms")
 # The names of topic configs, and all names that can be set for a run.
 TOPIC_CONFIG_NAMES = frozenset(_TOPIC)
 CONFIG_NAMES = frozenset((*_TOPIC, *_BROKER, *_READER, *_SERVER_NAMES))
+# A broker without remote storage refuses topics that have these.
+REMOTE_CONFIGS = frozenset(
+    (
+        *("remote.storage.enable", "remote.log.copy.disable", "remote.log.delete.on.disable"),
+        *("local.retention.ms", "local.retention.bytes"),
+    )
+)
 
 
 class ConfigSource(StrEnum):

@@ -17,9 +17,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from enum import StrEnum
 from mmap import mmap
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from ..errors import CorruptError
+from . import openat
 
 
 class FileType(StrEnum):
@@ -81,6 +82,9 @@ class ReadableFile(ABC):
 
     __slots__ = ("identity", "path")
 
+    #: Whether a broker may truncate the file while it is read.
+    may_shrink: ClassVar[bool] = False
+
     path: str
     identity: tuple[int, int]
 
@@ -115,6 +119,11 @@ class ReadableFile(ABC):
     def content(self, size: int) -> mmap | bytes:
         """Returns the first `size` > 0 bytes, for many small accesses in any order. Raises
         ValueError if the file has fewer."""
+
+    def error_between(self, start: int, end: int) -> CorruptError | None:
+        """Returns why bytes in [`start`, `end`) could not be read, None if they could: a file that
+        is assembled from others may lack some of them."""
+        return None
 
     def holds(self, data: bytes) -> bool:
         """Whether `data` is the file's whole content."""
@@ -181,15 +190,25 @@ class Directory(ABC):
         """What is malformed in how it is listed, a line each."""
         return ()
 
+    def is_remote(self, name: str) -> bool:
+        """Returns whether the file `name` is in remote storage (KIP-405)."""
+        return False
+
+    def latest_remote_offset(self) -> int:
+        """Returns the last offset of a partition that remote storage has, -1 if it has none."""
+        return -1
+
     @abstractmethod
     def child(self, name: str) -> Directory:
         """Returns the directory `name` in this one. It is not checked for existence until its first
         use."""
 
-    @abstractmethod
     def path_of(self, name: str) -> str:
         """Returns the path of `name` in this directory, for messages. Raises ValueError if `name`
         is not a single plain name."""
+        if not openat.is_name(name):
+            raise ValueError(f"not a name in a directory: {name!r}")
+        return os.path.join(self.path, name)
 
     @abstractmethod
     def list(self, wants_stat: Callable[[str], bool] | None = None) -> list[DirectoryEntry]:

@@ -203,6 +203,8 @@ class OpenFile(ReadableFile):
 
     __slots__ = ("fd",)
 
+    may_shrink = True
+
     def __init__(self, fd: int, path: str) -> None:
         """Takes ownership of `fd`, even when it raises CorruptError because it is not a regular
         file."""

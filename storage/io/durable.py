@@ -389,7 +389,8 @@ class WritableFile(OpenFile):
 
     def copy_from(self, source: ReadableFile, size: int) -> None:
         """Makes the first `size` bytes of another file the content of this one, which is empty.
-        Shares the blocks where the file system can; holes stay holes."""
+        Shares the blocks where the file system can; holes stay holes. Raises CorruptError if part
+        of it cannot be read."""
         with _named(self.path):
             is_clone = (
                 isinstance(source, OpenFile)
@@ -401,6 +402,8 @@ class WritableFile(OpenFile):
             data = source.read(position, min(_COPIED, size - position))
             if not data:
                 break
+            if (error := source.error_between(position, position + len(data))) is not None:
+                raise error
             if data.strip(b"\0"):
                 self.write(position, data)
             position = source.next_data(position + len(data))

@@ -89,7 +89,7 @@ class Engine:
         self.configs = run_configs((configs or {}).items())
         reader = reader_config(self.configs)
         self.context = ReadContext(read_limits(reader))
-        self.log_dirs = LogDirs(paths, self.context, reader.kafkafs_prefer_dir or "")
+        self.log_dirs = LogDirs(paths, self.context, reader)
         self._past = None if at_ms is None else Past(at_ms, self.log_dirs, self.context)
         self.latest = LatestRecords(reader.kafkafs_key_cache_bytes)
         self._logs: dict[TopicPartition, tuple[PartitionDir, Log]] = {}

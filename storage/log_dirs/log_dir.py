@@ -99,11 +99,20 @@ class _Listing:
 class LogDir:
     """One path of Kafka's `log.dirs`."""
 
-    def __init__(self, path: str, settings: RemoteSettings = DEFAULTS) -> None:
-        """Raises LogDirError, with what it looks like instead, if `path` is not a log directory.
-        `settings` are for a URL or an archive."""
+    def __init__(
+        self,
+        path: str,
+        settings: RemoteSettings = DEFAULTS,
+        directory: Directory | None = None,
+        *,
+        is_bare: bool = False,
+    ) -> None:
+        """`settings` are for a URL or an archive. `directory`: how to read `path`, if not as it is
+        there. `is_bare`: it has nothing but partitions. Raises LogDirError, with what it looks like
+        instead, if `path` is not a log directory."""
         self.path = path
-        self.directory = open_directory(path, settings)
+        self._is_bare = is_bare
+        self.directory = open_directory(path, settings) if directory is None else directory
         self._meta = self._small(
             names.META_PROPERTIES_FILE,
             MAX_PROPERTIES_BYTES,
@@ -214,7 +223,8 @@ class LogDir:
         empty: T,
         optional: bool = False,
     ) -> SmallFile[T]:
-        return SmallFile(self.directory, name, limit, parse, empty, optional)
+        is_optional = optional or self._is_bare
+        return SmallFile(self.directory, name, limit, parse, empty, is_optional)
 
     def _offsets(self, name: str) -> SmallFile[dict[TopicPartition, int]]:
         return self._small(name, _MAX_CHECKPOINT_BYTES, parse_offsets, {})

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+from ..config.kafka import ReaderConfig
 from ..config.topic_file import newest
 from ..errors import (
     ConfigError,
@@ -22,13 +23,17 @@ from ..errors import (
     UnknownTopic,
 )
 from ..format.files.names import METADATA_TOPIC, PartitionState, TopicPartition
+from ..format.messages.remote_log_metadata import REMOTE_LOG_METADATA_TOPIC
 from ..io.directory import Directory
 from ..io.local_path import absolute_path, local_path, location
 from ..io.opening import open_directory
 from ..log.read.context import ReadContext
+from ..log.read.log import Log
 from ..metadata.cluster_metadata import ClusterMetadata
 from ..metadata.image import MetadataImage
 from ..metadata.served_metadata import ServedMetadata
+from ..tier.opening import TIER_CONFIG, TIER_KEYS_CONFIG, Tiering, absolute_keys
+from ..tier.tier import Tier
 from ..wording import printable
 from .log_dir import LogDir, PartitionDir
 from .replicas import ADVICE, PREFERRED_DIR, Partitions, ReplicaSelector
@@ -50,14 +55,18 @@ class _Joined:
 
 def absolute_configs(configs: Iterable[tuple[str, str]]) -> dict[str, str]:
     """Returns the configs of a run for a process with another working directory: paths in
-    kafkafs.prefer.dir, kafkafs.remote.cache and kafkafs.schemas are absolute. Raises LogDirError if
-    one is a URL that cannot be read, or of the latter two another one than `file:`."""
+    kafkafs.prefer.dir, kafkafs.remote.cache, kafkafs.schemas and kafkafs.tier are absolute. Raises
+    LogDirError if one is a URL that cannot be read, or one of kafkafs.remote.cache or
+    kafkafs.schemas that is another than `file:`."""
     found = dict(configs)
-    if found.get(PREFERRED_DIR):
-        found[PREFERRED_DIR] = absolute_path(location(found[PREFERRED_DIR]))
+    for name in (PREFERRED_DIR, TIER_CONFIG):
+        if found.get(name):
+            found[name] = absolute_path(location(found[name]))
     if found.get(CACHE_CONFIG):
         directory, comma, size = found[CACHE_CONFIG].rpartition(",")
         found[CACHE_CONFIG] = f"{absolute_path(local_path(directory))}{comma}{size}"
+    if found.get(TIER_KEYS_CONFIG):
+        found[TIER_KEYS_CONFIG] = absolute_keys(found[TIER_KEYS_CONFIG])
     if found.get(SCHEMAS_CONFIG):
         entries = map(str.strip, found[SCHEMAS_CONFIG].split(","))
         found[SCHEMAS_CONFIG] = ",".join(map(_absolute_entry, filter(None, entries)))
@@ -96,21 +105,26 @@ class LogDirs:
         self,
         paths: str | Sequence[str],
         context: ReadContext | None = None,
-        preferred: str = "",
+        config: ReaderConfig | None = None,
     ) -> None:
-        """`preferred`: the one of `paths` to serve where they contradict each other, and whose
-        replicas to serve; "" if none.
+        """`config` names the one of `paths` to serve where they contradict each other, and whose
+        replicas to serve, and the remote storage of their topics.
 
         Raises LogDirError if one of `paths` is not a log directory, or is given twice, or if they
         belong to different clusters or are copies of one directory and none is preferred;
         ConfigError if `preferred` is not one of them."""
         listed = paths.split(",") if isinstance(paths, str) else paths
-        context = context or ReadContext()
-        settings = context.limits.remote
-        self.dirs = tuple(LogDir(path.strip(), settings) for path in listed if path.strip())
+        context, config = context or ReadContext(), config or ReaderConfig()
+        self._context = context
+        self._remote_log_metadata: dict[int, tuple[PartitionDir, Log]] = {}
+        self._tiering = Tiering(
+            config, context, self._metadata_numbers, self._open_remote_log_metadata
+        )
+        self.dirs = tuple(self._open(path.strip()) for path in listed if path.strip())
         if not self.dirs:
             raise LogDirError(str(paths), "no log directory given")
         _refuse_duplicates(self.dirs)
+        preferred = config.kafkafs_prefer_dir
         self._preferred = _find_preferred(self.dirs, preferred) if preferred else None
         if self._preferred is None:
             for found, why in (*self.of_other_clusters(), *_copies(self.dirs)):
@@ -198,13 +212,48 @@ class LogDirs:
         each = [problem for log_dir in self.dirs for problem in log_dir.problems]
         others = [f"{printable(found.path)}: {why}" for found, why in self.of_other_clusters()]
         between = self._selector.problems(joined.partitions)
-        return [*self._failed, *others, *dict.fromkeys(between), *each]
+        return [*self._failed, *others, *dict.fromkeys(between), *each, *self._tiering.problems]
 
     @property
     def unserved(self) -> list[str]:
         """The replicas that are known to have, or may have, what the served ones lack; one line
         each. They are among the `problems`."""
         return list(self._selector.unserved(self._refreshed().partitions))
+
+    @property
+    def tier(self) -> Tier | None:
+        """The remote storage of the brokers' topics, None if no config names it."""
+        return self._tiering.tier
+
+    @property
+    def tier_problems(self) -> list[str]:
+        """What was found to be wrong in remote storage so far, one line each."""
+        return self._tiering.problems
+
+    def _open(self, path: str) -> LogDir:
+        """Opens a log directory or, in place of one, remote storage: its partitions are all there
+        is of a cluster whose brokers are lost."""
+        settings = self._context.limits.remote
+        try:
+            return LogDir(path, settings, self._tiering.directory(path))
+        except LogDirError:
+            alone = self._tiering.alone(path)
+            if alone is None:
+                raise
+        return LogDir(path, settings, alone, is_bare=True)
+
+    def _metadata_numbers(self) -> Sequence[int]:
+        """Returns the partitions of `__remote_log_metadata` that are here."""
+        return self.topics().get(REMOTE_LOG_METADATA_TOPIC, ())
+
+    def _open_remote_log_metadata(self, number: int) -> Log:
+        found = self.partition(REMOTE_LOG_METADATA_TOPIC, number)
+        known = self._remote_log_metadata.get(number)
+        if known is None or known[0] != found:
+            start = found.log_start_offset
+            log = Log(found.directory, found.topic, found.partition, start, self._context)
+            known = self._remote_log_metadata[number] = found, log
+        return known[1]
 
     def _refreshed(self) -> _Joined:
         listings = self._list()

@@ -10,6 +10,7 @@ from typing import Any
 from ..config.kafka import Resolved
 from ..errors import StorageError, UnknownPartition, UnknownTopic
 from ..log_dirs.engine import Engine
+from .remote import RemotePart, remote_part
 from .request import SILENT, PartitionFailed, ProgressListener, damage
 
 
@@ -80,7 +81,7 @@ class ListTopics:
 
 @dataclass(frozen=True, slots=True)
 class PartitionSummary:
-    """`size` is the total size of the .log files in bytes."""
+    """`size` is the total size of the .log files in bytes, of which `remote` may have some."""
 
     partition: int
     start_offset: int
@@ -88,6 +89,7 @@ class PartitionSummary:
     end_offset: int
     segments: int
     size: int
+    remote: RemotePart
 
     @classmethod
     def of(cls, engine: Engine, topic: str, number: int) -> PartitionSummary:
@@ -99,6 +101,7 @@ class PartitionSummary:
             view.end_offset,
             len(view.segments),
             view.size,
+            remote_part(engine, (topic, number), view),
         )
 
     def as_json(self) -> dict[str, Any]:
@@ -109,6 +112,7 @@ class PartitionSummary:
             "endOffset": self.end_offset,
             "segments": self.segments,
             "size": self.size,
+            "remote": self.remote.as_json(),
         }
 
 

@@ -105,8 +105,8 @@ def reference_to(
     view: View, topic_id: str, start: int, end: int, isolation: Isolation
 ) -> ViewReference | None:
     """Returns a reference for reading offsets [``start``, ``end``) of a view; None if the log must
-    be opened as a whole: it has too many segments, or had bytes after its last batch, which may
-    turn out to be damaged."""
+    be opened as a whole: it has too many segments, some in remote storage, or had bytes after its
+    last batch, which may turn out to be damaged."""
     if not view.is_complete:
         return None
     segments = view.segments.from_offset(start)
@@ -118,6 +118,8 @@ def reference_to(
     if not 0 < len(segments) <= _MOST_SEGMENTS:
         return None
     directory = segments[0].files.directory
+    if any(segment.is_remote for segment in segments):
+        return None
     assert directory.parent is not None
     return ViewReference(
         directory.parent.path,

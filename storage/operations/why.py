@@ -58,12 +58,14 @@ class Standing:
 @dataclass(frozen=True, slots=True)
 class SegmentWhy:
     """`upper_bound`: the offset after the segment. `largest_timestamp`: of its records, in ms since
-    1970, read when the segment existed. `standing` is None if the topic is never compacted."""
+    1970, read when the segment existed. `standing` is None if the topic is never compacted.
+    `is_remote`: it is in remote storage."""
 
     upper_bound: int
     largest_timestamp: int
     outlook: Outlook
     standing: Standing | None
+    is_remote: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +104,7 @@ class ExplainedPartition:
             "partition": self.view.partition,
             "at": self.now_ms,
             "logStartOffset": self.view.start_offset,
+            "localLogStartOffset": self.view.local_start_offset,
             "logEndOffset": self.view.end_offset,
             "lastStableOffset": self.view.last_stable_offset,
             "cleanupPolicy": list(self.config.cleanup_policy),
@@ -148,7 +151,8 @@ def explained(
         standings = list(_standings(view, config, planned, transaction))
     bounds = [segment.base_offset for segment in view.segments[1:]] + [view.end_offset]
     largest = [each.segment.largest_timestamp for each in outlooks]
-    segments = tuple(map(SegmentWhy, bounds, largest, outlooks, standings))
+    remote = [each.is_remote for each in view.segments]
+    segments = tuple(map(SegmentWhy, bounds, largest, outlooks, standings, remote))
     return ExplainedPartition(view, config, now_ms, planned, transaction, segments)
 
 
@@ -228,6 +232,7 @@ def _segment_json(found: SegmentWhy) -> dict[str, Any]:
         "baseOffset": outlook.segment.base_offset,
         "upperBound": found.upper_bound,
         "size": outlook.segment.size,
+        "isRemote": found.is_remote,
         "largestTimestamp": found.largest_timestamp,
         "retention": {
             "rule": outlook.rule and str(outlook.rule),

@@ -207,5 +207,10 @@ class Segment:
         return self.next_base < 0
 
     @property
+    def is_remote(self) -> bool:
+        """Whether its files are in remote storage."""
+        return self.files.directory.is_remote(self.files.name(FileKind.LOG))
+
+    @property
     def path(self) -> str:
         return self.files.path()

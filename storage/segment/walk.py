@@ -6,7 +6,7 @@ Both walks continue after damage, and yield a ``Fault`` for each unreadable rang
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -69,11 +69,13 @@ def walk_headers(extent: Extent) -> Iterator[BatchTable | Fault]:
                 position, previous = _end_of(table)
                 chunk = max(_WALK_MIN, min(_WALK_MAX, chunk // 2 if len(table) == 1 else chunk * 2))
         elif not walk.is_fault and len(data) < min(wanted, RECORD_BATCH_OVERHEAD):
-            return  # the file is shorter now: a live broker truncated it
+            # the file is shorter now: a live broker truncated it
+            yield from _missing_end(extent, position)
+            return
         else:
             fault = _no_batch(extent, data, position, walk, previous)
         if fault is not None:
-            yield fault
+            yield _with_cause(extent, fault)
             position, chunk = fault.resume, _AFTER_FAULT_BYTES
 
 
@@ -114,14 +116,29 @@ def read_runs(
                 position, previous = _end_of(good)
                 piece = max(piece, min(largest, _RUN_GROWTH * piece))
         elif not walk.is_fault and got < wanted:
-            return  # the file is shorter now: a live broker truncated it
+            # the file is shorter now: a live broker truncated it
+            yield from _missing_end(extent, position)
+            return
         elif (size := _larger_batch(extent, buffer[:got], walk, position)) > 0:
             piece = size
         else:
             fault = _no_batch(extent, buffer[:got], position, walk, previous)
         if fault is not None:
-            yield fault
+            yield _with_cause(extent, fault)
             position, piece = fault.resume, min(largest, _AFTER_FAULT_BYTES)
+
+
+def _with_cause(extent: Extent, fault: Fault) -> Fault:
+    """Returns a fault with the reason why its bytes could not be read, if that is known."""
+    cause = extent.file.error_between(fault.error.position, fault.resume)
+    return fault if cause is None else replace(fault, error=cause)
+
+
+def _missing_end(extent: Extent, position: int) -> Iterator[Fault]:
+    """Yields the fault of a file that ends before its extent, unless it was truncated meanwhile."""
+    if not extent.file.may_shrink:
+        what = f"ends at byte {extent.file.size()}, {extent.end} were expected"
+        yield Fault(extent.error(what, position), extent.end)
 
 
 def _end_of(table: BatchTable) -> tuple[int, int]:

@@ -70,6 +70,18 @@ def test_kafka_s_own_topics(corpus: Corpus, name: str, topic: str, decoder: str)
         assert ours.stdout.count('payload: {"') >= 10
 
 
+def test_metadata_of_remote_storage(corpus: Corpus) -> None:
+    files = sorted(corpus("tier43").rglob("__remote_log_metadata-*/*.log"))
+    for mode in ((), ("--skip-record-metadata",)):
+        theirs = run_dump_tool(files, "--remote-log-metadata-decoder", *mode)
+        ours = CliRunner().invoke(
+            cli, ["dump", "--remote-log-metadata-decoder", *mode, *map(str, files)]
+        )
+        assert (theirs.returncode, ours.exit_code) == (0, 0)
+        assert ours.stdout.splitlines() == theirs.stdout.splitlines()
+        assert ours.stdout.count("payload: RemoteLogSegmentMetadata{") > 90
+
+
 def told(text: str) -> dict[str, list[str]]:
     """Returns the output lines by heading, without empty headings."""
     found: dict[str, list[str]] = {}

@@ -151,12 +151,19 @@ def report_configs(engine: Engine) -> int:
 
 
 def warn_of_unserved(engine: Engine) -> None:
-    """Prints which replicas are known to have, or may have, records that are not served."""
-    lines = engine.log_dirs.unserved
-    for line in lines[:_UNSERVED_SHOWN]:
-        warn(line)
-    if len(lines) > _UNSERVED_SHOWN:
-        warn(f"{len(lines) - _UNSERVED_SHOWN} more replicas have records that are not served")
+    """Prints which replicas are known to have, or may have, records that are not served, and which
+    partitions have some in remote storage that were not read."""
+    from kafkafs.storage import unread_parts
+
+    for lines, what in (
+        (engine.log_dirs.unserved, "replicas have records that are not served"),
+        (list(unread_parts(engine)), "partitions have offsets in remote storage"),
+        (engine.log_dirs.tier_problems, "things are wrong in remote storage"),
+    ):
+        for line in lines[:_UNSERVED_SHOWN]:
+            warn(line)
+        if len(lines) > _UNSERVED_SHOWN:
+            warn(f"{len(lines) - _UNSERVED_SHOWN} more {what}")
 
 
 def warn(message: str) -> None:

@@ -74,13 +74,14 @@ def _step(found: ExplainedLookup, step: Step, walked: Sequence[BatchHeader]) -> 
 
 
 def _segment(found: ExplainedLookup, step: SegmentStep) -> Paragraph:
+    where = f"Segment {step.base_offset}{' in remote storage' if step.is_remote else ''}"
     if not found.by_time:
         why = f"greatest base offset at or below {found.offset}"
-        return f"Segment {step.base_offset}: {why}", [step.file]
+        return f"{where}: {why}", [step.file]
     below = f"largest timestamp {step.largest_timestamp} ({time_text(step.largest_timestamp)})"
     if step.skipped:
         below += f", older segments skipped: {step.skipped}"
-    heading = f"Segment {step.base_offset}: largest timestamp at or after the target"
+    heading = f"{where}: largest timestamp at or after the target"
     return heading, [step.file, below]
 
 

@@ -188,7 +188,69 @@ def reading_options(function: Function) -> Function:
         show_default=True,
         help="Whether to hide or show records of open and aborted transactions.",
     )
-    return configs_option(isolated(function))
+    return configs_option(tier_options(isolated(function)))
+
+
+def tier_options(function: Function) -> Function:
+    """Adds where remote storage is to `configs`, which the verb must have."""
+    options = (
+        click.option(
+            "--tier",
+            metavar="DIR",
+            callback=_absolute_tier,
+            help="Also read the segments in the remote storage at DIR (tiered storage).",
+        ),
+        click.option(
+            "--tier-layout",
+            type=click.Choice(("auto", "local", "aiven")),
+            help="Which plugin wrote DIR: Kafka's LocalTieredStorage or Aiven's.  [default: auto]",
+        ),
+        click.option(
+            "--tier-key",
+            "tier_keys",
+            metavar="[ID=]FILE",
+            multiple=True,
+            help="The RSA private key (PEM) of encrypted objects; repeatable with key ids.",
+        ),
+    )
+
+    @wraps(function)
+    def with_tier(
+        *args: Any,
+        tier: str | None,
+        tier_layout: str | None,
+        tier_keys: tuple[str, ...],
+        **others: Any,
+    ) -> Any:
+        given = (tier, tier_layout, ",".join(tier_keys))
+        others["configs"] = (*others["configs"], *_tier_configs(*given))
+        return function(*args, **others)
+
+    for option in reversed(options):
+        with_tier = option(with_tier)
+    return cast(Function, with_tier)
+
+
+def _absolute_tier(ctx: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    return None if value is None else os.path.abspath(local_path(value, parameter, ctx))
+
+
+def _tier_configs(tier: str | None, layout: str | None, keys: str) -> tuple[Config, ...]:
+    if not (tier or layout or keys):
+        return ()
+    from kafkafs.storage import (
+        TIER_CONFIG,
+        TIER_KEYS_CONFIG,
+        TIER_LAYOUT_CONFIG,
+        LogDirError,
+        absolute_configs,
+    )
+
+    given = ((TIER_CONFIG, tier), (TIER_LAYOUT_CONFIG, layout), (TIER_KEYS_CONFIG, keys))
+    try:
+        return tuple(absolute_configs((name, text) for name, text in given if text).items())
+    except LogDirError as error:
+        raise click.UsageError(str(error)) from None
 
 
 def schema_option(function: Function) -> Function:

@@ -17,6 +17,7 @@ from ..support.params import (
     log_dirs_argument,
     other_log_dirs_argument,
     selection_argument,
+    tier_options,
 )
 from ..support.verb import Verb
 from ..support.words import Config
@@ -73,6 +74,7 @@ class DiffVerb(Verb):
     help="Report equal records in different batches, too, as compression or compaction leaves.",
 )
 @configs_option
+@tier_options
 @as_of_option
 @json_option("one JSON object per difference, one per line")
 def command(

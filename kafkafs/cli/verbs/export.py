@@ -21,6 +21,7 @@ from ..support.params import (
     log_dirs_argument,
     schema_option,
     selection_argument,
+    tier_options,
 )
 from ..support.verb import Verb
 from ..support.words import Config
@@ -159,6 +160,7 @@ class TransferRows:
 @export_options(ISOLATION_LEVELS[0])
 @as_of_option
 @configs_option
+@tier_options
 @schema_option
 @json_option("one JSON object per partition, and per place whose records are missing (`what`)")
 def command(

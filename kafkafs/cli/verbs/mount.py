@@ -128,7 +128,7 @@ def command(
         from kafkafs.mount.session import session
     from kafkafs.mount.options import MountOptions, check_options, parse_options
     from kafkafs.mount.session.fuse_obstacle import fuse_obstacle
-    from kafkafs.storage import Isolation, absolute_path
+    from kafkafs.storage import TIER_CONFIG, Isolation, absolute_path
 
     from ..support.opening import check_schemas, open_engine, open_writable
 
@@ -137,6 +137,8 @@ def command(
     )
     mount_options = parse_options(",".join(options), base)
     check_options(mount_options)
+    if mount_options.tier:
+        configs = (*configs, (TIER_CONFIG, mount_options.tier))
 
     def make_engine(paths: Sequence[str]) -> Engine:
         if not mount_options.writable:

@@ -18,6 +18,7 @@ from ..support.params import (
     configs_option,
     log_dirs_argument,
     selection_argument,
+    tier_options,
 )
 from ..support.verb import Verb
 from ..support.words import Config
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
 )
 @click.option("--deep", is_flag=True, help="Read and verify all records instead of headers only.")
 @configs_option
+@tier_options
 @as_of_option
 def command(
     log_dirs: tuple[str, ...],

@@ -22,6 +22,7 @@ from ..support.params import (
     from_until_options,
     json_option,
     log_dirs_argument,
+    tier_options,
     topics_argument,
 )
 from ..support.verb import Verb
@@ -88,6 +89,7 @@ _GROUP_HEADINGS: Final = ("GROUP", "TOPIC", "PARTITION", "NEW TOPIC", "OFFSET", 
 )
 @dry_run_option
 @configs_option
+@tier_options
 @json_option("one JSON object per partition, group offset or obstacle")
 def command(
     log_dirs: tuple[str, ...],

@@ -20,6 +20,7 @@ from ..support.params import (
     log_dirs_argument,
     parse_time,
     selection_argument,
+    tier_options,
 )
 from ..support.verb import Verb
 from ..support.words import Config
@@ -112,6 +113,7 @@ def _listener(_ctx: click.Context, _parameter: click.Parameter, value: str) -> t
 @click.option("--salvage", is_flag=True, help="Take all intact batches of damaged logs.")
 @dry_run_option
 @configs_option
+@tier_options
 @human_option
 @json_option("one JSON object per partition, open transaction and note, then one for the node")
 def command(

@@ -14,6 +14,7 @@ from ..support.params import (
     human_option,
     json_option,
     log_dirs_argument,
+    tier_options,
     topics_argument,
 )
 from ..support.verb import Verb
@@ -21,7 +22,7 @@ from ..support.words import Config
 from . import topic_change, topic_config
 
 if TYPE_CHECKING:
-    from kafkafs.storage import TopicSummary
+    from kafkafs.storage import RemotePart, TopicSummary
 
 
 @click.group(short_help="List, create, delete and configure topics.")
@@ -51,6 +52,7 @@ command.add_command(topic_config.command)
 @topics_argument(required=False)
 @human_option
 @configs_option
+@tier_options
 @as_of_option
 @json_option("one JSON object per topic, one per line")
 def list_command(
@@ -63,6 +65,8 @@ def list_command(
 ) -> int:
     """List the partitions in LOG_DIRS, or only those of each TOPIC, with log start offset, last
     stable offset, log end offset, number of segments, size in bytes, and topic id.
+
+    With --tier, LOCAL is the local log start offset, and REMOTE the last offset in remote storage.
 
     Stray partitions, which the broker's cluster does not know, are listed last and marked. Their
     topic is shown as the name of the directory: for partition 0 of a stray topic,
@@ -79,18 +83,29 @@ def list_command(
     if as_json:
         output.json_rows(found)
     else:
-        output.table(_rows(found, human), right=range(1, 7))
+        rows = list(_rows(found, human))
+        output.table(rows, right=range(1, len(rows[0]) - 1))
     return code
 
 
+def _places(found: RemotePart) -> tuple[str, str]:
+    """Returns where the local log begins, and where remote storage ends."""
+    latest = "-" if found.latest_offset < 0 else str(found.latest_offset)
+    return str(found.local_start_offset), latest
+
+
 def _rows(found: Iterable[TopicSummary], human: bool) -> Iterator[tuple[str, ...]]:
-    yield "TOPIC", "PARTITION", "START", "STABLE", "END", "SEGMENTS", "SIZE", "TOPIC ID"
+    found = list(found)
+    tiered = any(each.remote.latest_offset >= 0 for topic in found for each in topic.partitions)
+    places = ("LOCAL", "REMOTE") if tiered else ()
+    yield "TOPIC", "PARTITION", "START", *places, "STABLE", "END", "SEGMENTS", "SIZE", "TOPIC ID"
     for topic in found:
         for each in topic.partitions:
             yield (
                 output.shown(topic.topic),
                 str(each.partition),
                 str(each.start_offset),
+                *(_places(each.remote) if tiered else ()),
                 str(each.last_stable_offset),
                 str(each.end_offset),
                 str(each.segments),

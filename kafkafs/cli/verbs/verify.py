@@ -13,6 +13,7 @@ from ..support.params import (
     log_dirs_argument,
     no_as_of_option,
     selection_argument,
+    tier_options,
 )
 from ..support.verb import Verb
 from ..support.words import Config
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 @log_dirs_argument
 @selection_argument
 @configs_option
+@tier_options
 @json_option("one JSON object per finding, one per line; position is -1 if unknown")
 @no_as_of_option("verify checks files as they are on the disk now")
 def command(

@@ -17,6 +17,7 @@ from ..support.params import (
     json_option,
     log_dirs_argument,
     partition_argument,
+    tier_options,
 )
 from ..support.verb import Verb
 from ..support.words import Config
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
 @as_of_option
 @human_option
 @configs_option
+@tier_options
 @json_option("one JSON object, like why.json in a mount; times are in ms since 1970")
 def command(
     log_dirs: tuple[str, ...],
@@ -107,7 +109,9 @@ def _lines(found: ExplainedPartition) -> Iterator[str]:
 
 def _rows(found: ExplainedPartition, human: bool) -> Iterator[tuple[str, ...]]:
     compacts = found.plan is not None
-    heads = ("SEGMENT", "SIZE", "LARGEST TIMESTAMP", "RETENTION")
+    tiered = any(each.is_remote for each in found.segments)
+    where = ("PLACE",) if tiered else ()
+    heads = ("SEGMENT", "SIZE", "LARGEST TIMESTAMP", *where, "RETENTION")
     yield (*heads, "COMPACTION", "DELETE HORIZON") if compacts else heads
     for each in found.segments:
         segment = each.outlook.segment
@@ -115,6 +119,7 @@ def _rows(found: ExplainedPartition, human: bool) -> Iterator[tuple[str, ...]]:
             str(segment.base_offset),
             output.size_text(segment.size, human),
             output.time_text(each.largest_timestamp),
+            *(("remote" if each.is_remote else "local",) if tiered else ()),
             _retention(each),
         )
         yield (*row, *_compaction(each.standing)) if each.standing is not None else row

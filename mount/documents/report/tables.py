@@ -109,12 +109,35 @@ def _topic(topic: TopicReport, report: LogDirsReport) -> list[Cell]:
 def partitions(report: LogDirsReport) -> PageTable:
     """Returns the partitions, the largest first."""
     records = "records#" if report.is_deep else "offsets#"
+    is_tiered = any(map(_has_remote, report.partitions))
     columns = (
         *("partition", "segments#", "size#", "log start#", "log end#", records, "expired#"),
         *("removable#" if report.is_deep else "dirty#", "next deletion", "log directory"),
+        *(("local log start#", "remote#", "not read") if is_tiered else ()),
     )
     ordered = sorted(report.partitions, key=lambda each: -each.size)
-    return _table(columns, ordered, lambda each: _partition(each, report), "partitions")
+
+    def cells(found: PartitionReport) -> list[Cell]:
+        return [*_partition(found, report), *(_places(found) if is_tiered else ())]
+
+    return _table(columns, ordered, cells, "partitions")
+
+
+def _has_remote(found: PartitionReport) -> bool:
+    """Returns whether remote storage has, or had, records of a partition."""
+    remote = found.remote
+    return remote is not None and (remote.latest_offset >= 0 or bool(remote.unread))
+
+
+def _places(found: PartitionReport) -> list[Cell]:
+    """Returns where the local log begins, the bytes that are read from remote storage, and the
+    offsets there that are not read."""
+    assert found.remote is not None
+    return [
+        _number(found.remote.local_start_offset),
+        _size(found.remote.size),
+        _text(found.remote.unread or "-"),
+    ]
 
 
 def _partition(found: PartitionReport, report: LogDirsReport) -> list[Cell]:

@@ -52,14 +52,18 @@ class RemoteLogMetadataDecoder:
         texts = bytearray()
         spans = np.empty((len(columns), 4), dtype=np.int32)
         for row in range(len(columns)):
-            try:
-                text = str(parse_remote_log_metadata(columns.value(row)))
-            except CorruptError as error:
-                text = f"Error at offset {int(columns.offsets[row])}, skipping. {error.what}"
+            _, text = self.decode(int(columns.offsets[row]), None, columns.value(row))
             encoded = text.encode()
             spans[row] = 0, -1, len(texts), len(encoded)
             texts += encoded
         return texts, spans
+
+    def decode(self, offset: int, key: bytes | None, value: bytes | None) -> tuple[None, str]:
+        """Returns the printed payload of a record."""
+        try:
+            return None, str(parse_remote_log_metadata(value))
+        except CorruptError as error:
+            return None, f"Error at offset {offset}, skipping. {error.what}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +131,7 @@ def cluster_metadata_decoder() -> MessageDecoder:
 
 
 #: Topic name to the function that returns its decoder.
-DECODERS: Final[Mapping[str, Callable[[], RecordDecoder]]] = {
+DECODERS: Final[Mapping[str, Callable[[], MessageDecoder | RemoteLogMetadataDecoder]]] = {
     "__consumer_offsets": offsets_decoder,
     "__transaction_state": transaction_log_decoder,
     "__share_group_state": share_group_state_decoder,

@@ -10,6 +10,7 @@ from functools import lru_cache
 from typing import Final, TypeVar
 
 from ...errors import CorruptError
+from ...wording import printable
 from .fields import Fields
 from .message import Message, MessageSchema, parse_schemas
 from .metadata import FRAME_VERSION
@@ -44,7 +45,7 @@ class TopicIdPartition:
     partition: int
 
     def __str__(self) -> str:
-        return f"{self.topic_id}:{self.topic}-{self.partition}"
+        return f"{self.topic_id}:{printable(self.topic)}-{self.partition}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from os import stat_result
 
 from ...errors import CorruptError, LogDirError, SegmentGone
-from .. import openat
 from ..directory import (
     Directory,
     DirectoryEntry,
@@ -48,11 +47,6 @@ class RemoteDirectory(Directory):
         directory.name = name
         directory._parent = self
         return directory
-
-    def path_of(self, name: str) -> str:
-        if not openat.is_name(name):
-            raise ValueError(f"not a name in a directory: {name!r}")
-        return f"{self.path}/{name}"
 
     def list(self, wants_stat: Callable[[str], bool] | None = None) -> list[DirectoryEntry]:
         return self.hold().list(wants_stat)

@@ -43,12 +43,14 @@ class Verdict(StrEnum):
 @dataclass(frozen=True, slots=True)
 class SegmentStep:
     """The segment to search. ``largest_timestamp``: the one used in a lookup by timestamp, ms, else
-    -1; ``skipped``: the number of older segments that were too old."""
+    -1; ``skipped``: the number of older segments that were too old. ``is_remote``: it is in remote
+    storage."""
 
     base_offset: int
     file: str
     largest_timestamp: int = -1
     skipped: int = 0
+    is_remote: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +113,7 @@ Step = SegmentStep | TimeIndexStep | OffsetIndexStep | WalkStep | FoundStep | Br
 def explain_offset(view: View, offset: int, isolation: Isolation) -> Iterator[Step]:
     """Yields the steps of ``view.find``; raises what that raises, after the steps before it."""
     segment = view.segment_of(offset, isolation)
-    yield SegmentStep(segment.base_offset, segment.path)
+    yield SegmentStep(segment.base_offset, segment.path, is_remote=segment.is_remote)
     limit = view.context.limits.max_batch_bytes
     yield from _offset_index_steps(segment, offset, limit)
     for header in _batches_to(segment, offset, limit):
@@ -148,7 +150,8 @@ def explain_time(view: View, timestamp: int, isolation: Isolation) -> Iterator[S
     found = -1
     for skipped, segment in view.segments_reaching(timestamp, isolation):
         largest = view.largest_timestamp(segment)
-        yield SegmentStep(segment.base_offset, segment.path, largest, skipped)
+        place = segment.base_offset, segment.path, largest, skipped
+        yield SegmentStep(*place, segment.is_remote)
         for step in _steps_since(view, segment, timestamp, isolation):
             yield step
             if isinstance(step, FoundStep):

@@ -116,6 +116,12 @@ class View:
         return sum(segment.size for segment in self.segments)
 
     @property
+    def local_start_offset(self) -> int:
+        """The local log start offset: that of the first segment that is not in remote storage."""
+        local = (each.base_offset for each in self.segments if not each.is_remote)
+        return max(next(local, self.end_offset), self.start_offset)
+
+    @property
     def max_timestamp(self) -> int:
         """Greatest timestamp of any batch, in ms; -1 if none has one."""
         return max(map(self.largest_timestamp, self.segments), default=-1)
@@ -478,7 +484,8 @@ class View:
             )
         data = memoryview(log.read(header.position, header.size))
         if len(data) < header.size or not checksum_is_right(data, header, header.position):
-            raise checksum_error(data, header, header.position).at(log.path)
+            cause = log.error_between(header.position, header.next_position)
+            raise cause or checksum_error(data, header, header.position).at(log.path)
         table = BatchTable.of(header)
         with self.context.decoder() as decoder:
             for part in decoder.decode(data, header.position, table, log.path):

@@ -16,7 +16,7 @@ from ...format.files.names import LEADER_EPOCH_FILE
 from ...format.layout import NO_LEADER_EPOCH
 from ...format.records import batch as b
 from ...format.records.batch import BatchTable
-from ...io.directory import Directory
+from ...io.directory import Directory, HeldDirectory
 from ...io.durable import WritableDirFd
 from ...io.small_file import read_value
 
@@ -154,7 +154,7 @@ def read_leader_epochs(directory: Directory) -> LeaderEpochFileCache:
     return LeaderEpochFileCache.assigned(entries)
 
 
-def read_epoch_entries(directory: Directory) -> list[EpochEntry]:
+def read_epoch_entries(directory: Directory | HeldDirectory) -> list[EpochEntry]:
     """Reads the entries as they are in the file, which may contradict each other.
 
     Raises SegmentGone if the file is absent, and CorruptError if it is malformed.

@@ -16,6 +16,7 @@ from ...config.kafka import ConfigSource
 from ...format.records.batch import Int64s
 from ...log.state.producers import OpenTransaction
 from ..groups import GroupOffset
+from ..remote import RemotePart
 from ..request import PartitionFailed
 
 
@@ -164,7 +165,7 @@ class RecordCounts:
 class PartitionReport:
     """A partition. `log_dir`: the path of its log directory. `dirty_ratio`: 0 to 1, None if the
     topic is not compacted. `deleted_bytes`: of files that are deleted but still on the disk.
-    `counts`: None without reading records."""
+    `counts`: None without reading records. `remote`: what is in remote storage."""
 
     topic: str
     partition: int
@@ -182,6 +183,7 @@ class PartitionReport:
     dirty_ratio: float | None
     deleted_bytes: int = 0
     counts: RecordCounts | None = None
+    remote: RemotePart | None = None
 
     @property
     def name(self) -> str:
@@ -232,6 +234,7 @@ class PartitionReport:
             "lastStableOffset": self.last_stable_offset,
             "size": self.size,
             "deletedBytes": self.deleted_bytes,
+            "remote": self.remote and self.remote.as_json(),
             "dirtyRatio": self.dirty_ratio,
             "segments": [each.as_json() for each in self.segments],
             "codecs": {name: use.as_json() for name, use in self.codecs.items()},

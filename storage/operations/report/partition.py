@@ -17,6 +17,7 @@ from ...log.read.view import View
 from ...log.state.producers import OpenTransaction
 from ...log_dirs.engine import Engine
 from ...log_dirs.selection import Selection
+from ..remote import remote_part
 from ..request import PartitionFailed, ProgressListener, damage_of
 from ..transactions import PartitionTransaction, Transactions, list_transactions
 from .model import CodecUse, Disorder, Growth, PartitionReport, SegmentReport, SegmentState, TimeGap
@@ -89,6 +90,7 @@ def describe_partition(
         tuple(dict.fromkeys([*damage_of(log, key), *faults])),
         None if planned is None else planned.ratio,
         counts=contents.counts,
+        remote=remote_part(engine, key, view),
     )
 
 

@@ -239,12 +239,14 @@ class PartitionMaker:
     # -- as it is ----------------------------------------------------------------------------------
 
     def _copy(self, found: PartitionDir, target: WritableDirFd) -> None:
-        kept = [entry for entry in found.directory.list() if entry.is_file and _is_kept(entry)]
+        directory = found.directory
+        kept = [entry for entry in directory.list() if entry.is_file and _is_kept(entry)]
         sealed = _sealed(kept) if self._link and found.log_dir.is_clean else frozenset()
         source = WritableDirFd(found.log_dir.path).child(found.name)
         for entry in kept:
-            if entry.name not in sealed or not target.link(entry.name, source, entry.name):
-                size = _copy_file(found.directory, entry.name, target)
+            is_linkable = entry.name in sealed and not directory.is_remote(entry.name)
+            if not is_linkable or not target.link(entry.name, source, entry.name):
+                size = _copy_file(directory, entry.name, target)
                 self._copied(size if entry.name.endswith(FileKind.LOG) else 0)
         target.sync()
 

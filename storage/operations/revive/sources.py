@@ -236,7 +236,8 @@ class _Survey:
                 configs[_CLEANUP_POLICY] = "compact"
                 self._note(f"topic {name}: cleanup.policy=compact, because the log was compacted")
         notes: list[str] = []
-        fitting = configs_for(name, configs, self._release, notes)
+        reads_tier = self._engine.log_dirs.tier is not None
+        fitting = configs_for(name, configs, self._release, notes, reads_tier=reads_tier)
         for note in notes:
             self._note(note)
         return fitting

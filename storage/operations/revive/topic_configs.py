@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from ...config.kafka import TOPIC_CONFIG_NAMES, check_topic_configs
+from ...config.kafka import REMOTE_CONFIGS, TOPIC_CONFIG_NAMES, check_topic_configs
 from ...errors import ConfigError
 from .releases import RELEASES, Release
 from .request import INTERNAL_TOPICS
@@ -32,26 +32,28 @@ _INTERNAL: Final[Mapping[str, Mapping[str, str]]] = {
         _SIZE: "104857600",
     },
 }
-# A node without remote storage refuses to start with a topic that has these.
-_REMOTE: Final = frozenset(
-    (
-        *("remote.storage.enable", "remote.log.copy.disable", "remote.log.delete.on.disable"),
-        *("local.retention.ms", "local.retention.bytes"),
-    )
-)
 _NEWEST: Final = RELEASES[-1]
 
 
 def configs_for(
-    topic: str, configs: Mapping[str, str], release: Release, notes: list[str]
+    topic: str,
+    configs: Mapping[str, str],
+    release: Release,
+    notes: list[str],
+    *,
+    reads_tier: bool = False,
 ) -> dict[str, str]:
     """Returns the configs for the new topic, and adds to `notes` what is lost. An internal topic
-    without any gets those that a broker would create it with."""
+    without any gets those that a broker would create it with. `reads_tier`: records in remote
+    storage are revived, too."""
     if not configs and topic in INTERNAL_TOPICS:
         return dict(_INTERNAL[topic])
     if configs.get("remote.storage.enable", "").strip().lower() == "true":
-        notes.append(f"topic {topic} was in remote storage: only its local records are revived")
-    local = {name: text for name, text in configs.items() if name not in _REMOTE}
+        which = (
+            "its records are all local now" if reads_tier else "only its local records are revived"
+        )
+        notes.append(f"topic {topic} was in remote storage: {which}")
+    local = {name: text for name, text in configs.items() if name not in REMOTE_CONFIGS}
     if release is not _NEWEST:
         return _for_older(local)
     return dict(_for_newest(topic, local, notes))
