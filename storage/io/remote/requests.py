@@ -36,7 +36,8 @@ _PASSING_TYPES: Final = frozenset(
     ("FSTimeoutError", "ServerDisconnectedError", "ClientPayloadError", "ClientConnectionError",
      "ClientConnectorError", "ClientOSError", "EndpointConnectionError", "ConnectTimeoutError",
      "ReadTimeoutError", "ConnectionClosedError", "HTTPClientError", "ResponseStreamingError",
-     "IncompleteReadError", "FlexibleChecksumError", "ServiceRequestError", "ServiceResponseError", "SSHException")
+     "IncompleteReadError", "FlexibleChecksumError",
+     "ServiceRequestError", "ServiceResponseError", "SSHException")
 )  # fmt: skip
 
 
