@@ -99,9 +99,7 @@ def test_a_file_of_another_kind_is_no_archive(suffix: str, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("suffix", [".tar", ".tar.gz", ".tar.zst"])
-def test_of_a_truncated_archive_what_is_whole_is_served(
-    suffix: str, tmp_path: Path
-) -> None:
+def test_of_a_truncated_archive_what_is_whole_is_served(suffix: str, tmp_path: Path) -> None:
     source = tmp_path / "logs"
     (source / "t-0").mkdir(parents=True)
     (source / "meta.properties").write_text("version=1\n")
