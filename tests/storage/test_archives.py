@@ -108,25 +108,23 @@ def test_of_a_truncated_archive_what_is_whole_is_served(suffix: str, tmp_path: P
     archive = pack(source, tmp_path / f"x{suffix}")
     size = archive.stat().st_size
     os.truncate(archive, size * 2 // 3)
-    try:
-        directory = open_directory(str(archive))
-    except LogDirError as error:
-        assert str(archive) in str(error)
+    if suffix == ".tar.zst":  # one frame, which has no beginning of its own that could be used
+        with pytest.raises(LogDirError, match=str(archive)):
+            open_directory(str(archive))
         return
+    directory = open_directory(str(archive))
     assert directory.problems == [f"{archive}: the archive is truncated"]
-    whole, cut = 0, 0
     names = [entry.name for entry in directory.child("t-0").list()]
+    cut = []
     for name in names:
         try:
             data = directory.child("t-0").read_small(name, 1 << 30)
-            assert data == (source / "t-0" / name).read_bytes()
-            whole += 1
         except OSError as error:
-            assert error.errno == errno.EIO
-            assert str(error.filename).endswith(f"/t-0/{name}")
-            cut += 1
-    assert whole >= 1
-    assert cut + whole == len(names)
+            cut.append((error.errno, str(error.filename)))
+        else:
+            assert data == (source / "t-0" / name).read_bytes()
+    assert len(cut) < len(names)
+    assert all(number == errno.EIO and "/t-0/" in path for number, path in cut)
 
 
 def test_an_archive_that_changes_is_never_mixed_with_what_it_was(
