@@ -18,7 +18,7 @@ from typing import Any
 
 import boto3
 import botocore.config
-from moto.core import DEFAULT_ACCOUNT_ID
+from moto.core.models import DEFAULT_ACCOUNT_ID
 from moto.s3.models import s3_backends
 from moto.server import ThreadedMotoServer
 
