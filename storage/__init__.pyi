@@ -169,7 +169,7 @@ from .io.opening import check_is_local as check_is_local
 from .io.opening import is_directory as is_directory
 from .io.opening import is_local as is_local
 from .io.opening import open_directory as open_directory
-from .io.remote.requests import COUNTS as COUNTS
+from .io.remote.requests import REMOTE_COUNTS as REMOTE_COUNTS
 from .io.retry import retry_if_gone as retry_if_gone
 from .lines.decoded_lines import decoded_lines as decoded_lines
 from .lines.json_input import parse_json as parse_json

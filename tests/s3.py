@@ -18,7 +18,7 @@ from typing import Any
 
 import boto3
 import botocore.config
-from moto.core import DEFAULT_ACCOUNT_ID
+from moto.core.models import DEFAULT_ACCOUNT_ID
 from moto.s3.models import s3_backends
 from moto.server import ThreadedMotoServer
 
@@ -157,7 +157,7 @@ def _handler(proxy: Proxy, host: str, port: int) -> type[BaseHTTPRequestHandler]
                 return
             self._answer(status, headers, body)
 
-        do_HEAD = do_PUT = do_GET
+        do_HEAD = do_PUT = do_GET  # noqa: N815 - the names that the base class looks for
 
         def _forward(self) -> tuple[int, dict[str, str], bytes]:
             upstream = getattr(local, "upstream", None)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import accumulate, islice
 from typing import TYPE_CHECKING, Final
 
-from kafkafs.storage import COMPACT, Engine, StorageError, TopicPartition, printable
+from kafkafs.storage import COMPACT, REMOTE_COUNTS, Engine, StorageError, TopicPartition, printable
 
 from ..catalog import Catalog
 from ..monitoring.metrics import BOUNDS
@@ -49,6 +49,7 @@ def exposition(catalog: Catalog) -> bytes:
 def _families(catalog: Catalog) -> Iterator[Metric]:
     yield from _requests(catalog)
     yield from _caches(catalog)
+    yield from _remote()
     topics = catalog.topics()
     yield _gauge("topics", "Topics in the log directories.", len(topics))
     yield _gauge("partitions", "Partitions of these topics.", sum(map(len, topics.values())))
@@ -114,6 +115,27 @@ def _caches(catalog: Catalog) -> Iterator[Metric]:
     yield _counter("batch_cache_misses", "Decoded batches not in the cache.", batches.misses)
     yield _gauge("batch_cache_bytes", "Bytes of decoded batches in the cache.", batches.nbytes)
     yield _gauge("segment_files_open", "Segment files that are open.", len(context.files))
+
+
+def _remote() -> Iterator[Metric]:
+    """The requests to servers of log directories that are URLs; nothing if there were none."""
+    from prometheus_client.metrics_core import CounterMetricFamily
+
+    if not REMOTE_COUNTS.requests:
+        return
+    sent = CounterMetricFamily(
+        "kafkafs_remote_requests",
+        "Requests to servers of log directories, with repeated ones.",
+        labels=["operation"],
+    )
+    for operation, count in sorted(REMOTE_COUNTS.requests.items()):
+        sent.add_metric([operation], count)
+    yield sent
+    yield _counter(
+        "remote_retries", "Requests that failed and were repeated.", REMOTE_COUNTS.retries
+    )
+    yield _counter("remote_failures", "Requests that failed for good.", REMOTE_COUNTS.failures)
+    yield _counter("remote_read_bytes", "Bytes that servers sent.", REMOTE_COUNTS.read_bytes)
 
 
 # -- tasks ----------------------------------------------------------------------------------------

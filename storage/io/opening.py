@@ -16,7 +16,7 @@ from .remote.settings import DEFAULTS, RemoteSettings
 
 if TYPE_CHECKING:
     from .remote.archive import ArchiveFile
-    from .remote.source import Node, Source
+    from .remote.source import SnapshotNode, Source
 
 # Sources kept for the next who opens them, as Spark's tasks do, so that each is listed once.
 _KEPT: Final = 8
@@ -34,9 +34,9 @@ def open_directory(path: str, settings: RemoteSettings = DEFAULTS) -> Directory:
     if is_url(path):
         return _remote(location(path), settings)
     if found is not None and os.path.isfile(found[0]):
-        from .remote.archive import LocalFile
+        from .remote.archive import LocalArchiveFile
 
-        return _in_archive(LocalFile(found[0]), found[1], settings)
+        return _in_archive(LocalArchiveFile(found[0]), found[1], settings)
     return DirFd(path)
 
 
@@ -70,9 +70,9 @@ def _remote(path: str, settings: RemoteSettings) -> Directory:
         store = ObjectStore(found[0], settings)
         node = store.object_here()
         if node is not None:
-            from .remote.archive import ObjectFile
+            from .remote.archive import ObjectArchiveFile
 
-            return _in_archive(ObjectFile(found[0], node, store), found[1], settings)
+            return _in_archive(ObjectArchiveFile(found[0], node, store), found[1], settings)
     return RemoteDirectory(_kept((path, settings), lambda: ObjectStore(path, settings)))
 
 
@@ -88,7 +88,7 @@ def _in_archive(file: ArchiveFile, inner: str, settings: RemoteSettings) -> Dire
     return RemoteDirectory(archive, parts)
 
 
-def _only_directory(node: Node) -> Iterator[str]:
+def _only_directory(node: SnapshotNode) -> Iterator[str]:
     """Yields the names that lead from an archive's root to the directory that it is of."""
     while node.children is not None and len(node.children) == 1:
         [(name, child)] = node.children.items()

@@ -91,7 +91,7 @@ def test_damage_is_told_with_code_1(kafkafs: Kafkafs, corpus: Corpus, tmp_path: 
         (["--from", "yesterday"], "'yesterday' is not a time"),
         (["--format", "xml"], "'xml' is not one of 'parquet', 'arrow', 'jsonl', 'csv'"),
         (["--by", "minute"], "'minute' is not one of 'date', 'hour'"),
-        (["-o", "s3://bucket/x"], "a URL of the scheme"),
+        (["-o", "s3://bucket/x"], "a URL, which can only be read"),
     ],
 )
 def test_wrong_usage(

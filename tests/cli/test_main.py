@@ -57,6 +57,7 @@ def test_version(kafkafs: Kafkafs) -> None:
         "CRC-32C": "hardware" if crc32c.hardware_based else "software",
         "Python": platform.python_version(),
         "extra mount": f"pyfuse3 {version('pyfuse3')}, trio {version('trio')}",
+        "extra remote": ", ".join(f"{name} {version(name)}" for name in EXTRAS["remote"]),
         "extra report": f"jinja2 {version('jinja2')}, plotly {version('plotly')}",
         "extra restore": f"confluent_kafka {version('confluent_kafka')}",
         "extra schemas": ", ".join(f"{name} {version(name)}" for name in EXTRAS["schemas"]),

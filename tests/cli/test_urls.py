@@ -13,7 +13,7 @@ from click.testing import CliRunner
 import kafkafs as api
 from examples.textbook import write_textbook
 from kafkafs.cli.main import cli
-from kafkafs.cli.support.params import LocalFile, LocalPath
+from kafkafs.cli.support.params import LocalFile, LocalPath, ReadablePath
 from kafkafs.storage.errors import LogDirError
 from kafkafs.storage.io.local_path import local_path
 from tests.cli.results import Kafkafs
@@ -89,7 +89,10 @@ def test_all_parameters_with_paths_are_found() -> None:
 def test_click_opens_no_path_by_itself() -> None:
     for name, _, parameter in FOUND:
         if isinstance(parameter.type, click.Path | click.File):
-            assert isinstance(parameter.type, LocalPath | LocalFile), (name, parameter.name)
+            assert isinstance(parameter.type, LocalPath | LocalFile | ReadablePath), (
+                name,
+                parameter.name,
+            )
 
 
 @pytest.mark.parametrize(
@@ -146,7 +149,9 @@ def test_local_paths(text: str, path: str) -> None:
     ["s3a://bucket/x", "s3a:/bucket", "hdfs://nn:8020/x\ny", "HTTPS://host/", "file://host/data"],
 )
 def test_urls(text: str) -> None:
-    with pytest.raises(LogDirError, match=r"a URL of the scheme|a file on the host 'host'"):
+    with pytest.raises(
+        LogDirError, match=r"a URL of the scheme|a URL, which can only|a file on the host 'host'"
+    ):
         local_path(text)
 
 

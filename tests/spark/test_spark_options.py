@@ -129,8 +129,8 @@ def test_a_preferred_directory_is_absolute_for_the_tasks(
     sides = JobLogDirs.of_both("logs", "other", given)
     assert [dict(each.configs) for each in sides] == [found, {}]
     assert parse(**{name: ""}).configs == {name: ""}
-    with pytest.raises(OptionError, match=r"option kafkafs\.prefer\.dir: s3:/.*of the scheme s3"):
-        parse(**{name: "s3://logs"})
+    with pytest.raises(OptionError, match=r"option kafkafs\.prefer\.dir: s3a:/.*of the scheme s3a"):
+        parse(**{name: "s3a://logs"})
 
 
 @pytest.mark.parametrize(
@@ -166,7 +166,7 @@ def test_a_preferred_directory_is_absolute_for_the_tasks(
         ("mode", "DROPMALFORMED", "failfast or permissive"),
         ("pushFilters", "true", "the plan of one query on a DataFrame for all its other queries"),
         ("timestampDisorderMs", "0", "there is no such option"),
-        ("path", "hdfs://nn/data", "a URL of the scheme hdfs"),
+        ("path", "ftp://nn/data", "a URL of the scheme ftp"),
         ("path", " , ", "name the log directories"),
         ("paths", "{}", "not a JSON list"),
     ],

@@ -15,7 +15,7 @@ from kafkafs.storage.io.directory import FileType
 from kafkafs.storage.io.opening import open_directory
 from kafkafs.storage.io.remote import requests
 from kafkafs.storage.io.remote.blocks import BLOCK, BlockCache, DiskCache
-from kafkafs.storage.io.remote.requests import COUNTS
+from kafkafs.storage.io.remote.requests import REMOTE_COUNTS
 from kafkafs.storage.io.remote.settings import RemoteSettings, cache_of
 from kafkafs.storage.io.remote.source import Listed, Snapshot
 from kafkafs.storage.log.read.transactions import Isolation
@@ -75,10 +75,10 @@ def test_a_request_that_fails_for_a_while_is_repeated(server: s3.S3, fault: Faul
     server.put("passing/x.log", data)
     settings = RemoteSettings(list_ms=0, memory_bytes=0, timeout_ms=300)
     file = open_directory("s3://bucket/passing", settings).open("x.log")
-    before = COUNTS.retries
+    before = REMOTE_COUNTS.retries
     server.proxy.fault = times(2, fault)
     assert file.read(1000, 500) == data[1000:1500]
-    assert COUNTS.retries == before + 2
+    assert REMOTE_COUNTS.retries == before + 2
     assert len(reads(server)) == 3
 
 
@@ -116,14 +116,14 @@ def test_an_object_that_changes_is_never_mixed_with_what_it_was(server: s3.S3) -
     file = directory.open("x.log")
     held = directory.hold()
     server.put("changing/x.log", b"b" * 2 * BLOCK)
-    with pytest.raises(SegmentGone, match="s3://bucket/changing/x.log"):
+    with pytest.raises(SegmentGone, match=r"s3://bucket/changing/x\.log"):
         file.read(0, 10)
     new = directory.open("x.log")
     assert new.identity != file.identity
     assert new.read(0, 3) == b"bbb"
     assert directory.stat().st_size != held.stat().st_size  # a listing of it is no longer valid
     server.client.delete_object(Bucket=s3.BUCKET, Key="changing/x.log")
-    with pytest.raises(SegmentGone, match="s3://bucket/changing/x.log"):
+    with pytest.raises(SegmentGone, match=r"s3://bucket/changing/x\.log"):
         new.read(0, 10)
     with pytest.raises(SegmentGone):
         directory.list()

@@ -21,7 +21,7 @@ from ..directory import FileType
 from ..disk import OpenFile, located
 from .block_source import BlockSource
 from .settings import RemoteSettings
-from .source import Listed, Node, Snapshot, number_of
+from .source import Listed, Snapshot, SnapshotNode, number_of
 from .store import INSTALL
 
 _OPEN_MEMBERS: Final = 16
@@ -72,7 +72,7 @@ class ArchiveFile(io.RawIOBase, ABC):
         return count
 
 
-class LocalFile(ArchiveFile):
+class LocalArchiveFile(ArchiveFile):
     """An archive on this machine."""
 
     def __init__(self, path: str) -> None:
@@ -83,8 +83,8 @@ class LocalFile(ArchiveFile):
         self._state = (status.st_size, status.st_mtime_ns)
         super().__init__(path, status.st_size, " ".join(map(str, self.file.identity + self._state)))
 
-    def again(self) -> LocalFile:
-        opened = LocalFile(self.path)
+    def again(self) -> LocalArchiveFile:
+        opened = LocalArchiveFile(self.path)
         if opened.version != self.version:
             raise SegmentGone(self.path)
         return opened
@@ -100,16 +100,16 @@ class LocalFile(ArchiveFile):
             raise SegmentGone(self.path)
 
 
-class ObjectFile(ArchiveFile):
+class ObjectArchiveFile(ArchiveFile):
     """An archive that is an object of a store."""
 
-    def __init__(self, path: str, node: Node, store: BlockSource) -> None:
+    def __init__(self, path: str, node: SnapshotNode, store: BlockSource) -> None:
         super().__init__(path, node.size, " ".join((node.version, str(node.status.st_mtime_ns))))
         self._node = node
         self._store = store
 
-    def again(self) -> ObjectFile:
-        return ObjectFile(self.path, self._node, self._store)
+    def again(self) -> ObjectArchiveFile:
+        return ObjectArchiveFile(self.path, self._node, self._store)
 
     def read_at(self, position: int, view: memoryview) -> int:
         end = position + len(view)
@@ -141,7 +141,7 @@ class Archive(BlockSource):
     def snapshot(self) -> Snapshot:
         return self._snapshot
 
-    def fetch(self, path: str, node: Node, position: int, size: int) -> bytes:
+    def fetch(self, path: str, node: SnapshotNode, position: int, size: int) -> bytes:
         if self._reader != os.getpid():  # after a fork, descriptors are shared with the parent
             self._reader, self._reading = os.getpid(), threading.Lock()
             self._members.clear()
@@ -149,7 +149,7 @@ class Archive(BlockSource):
             self._mounted = _opened(self._file, self.settings)
         with self._reading:
             try:
-                if isinstance(self._file, LocalFile):
+                if isinstance(self._file, LocalArchiveFile):
                     self._file.check()
                 member = self._member(path, node.handle)
                 member.seek(position)
@@ -237,7 +237,7 @@ def _index_path(file: ArchiveFile, settings: RemoteSettings) -> str:
 
 def _on_disk(file: ArchiveFile) -> IO[bytes]:
     """Returns a file with a descriptor and the same content, which is copied if it has none."""
-    if isinstance(file, LocalFile):
+    if isinstance(file, LocalArchiveFile):
         return os.fdopen(os.dup(file.file.fd), "rb")
     copy = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the archive
     shutil.copyfileobj(file, copy, _BUFFER)

@@ -13,7 +13,7 @@ from typing import Final
 from .blocks import BLOCK, BlockCache, BlockKey, DiskCache
 from .requests import ShortRead
 from .settings import RemoteSettings
-from .source import Node, Source
+from .source import SnapshotNode, Source
 
 #: Blocks of one request, at most.
 _SPAN: Final = 16
@@ -50,10 +50,10 @@ class BlockSource(Source):
         self._lock = threading.Lock()  # guards the two
 
     @abstractmethod
-    def fetch(self, path: str, node: Node, position: int, size: int) -> bytes:
+    def fetch(self, path: str, node: SnapshotNode, position: int, size: int) -> bytes:
         """Returns exactly these bytes of a file. Raises what `Source.read` raises."""
 
-    def read(self, path: str, node: Node, position: int, buffer: memoryview) -> None:
+    def read(self, path: str, node: SnapshotNode, position: int, buffer: memoryview) -> None:
         first, last = position // BLOCK, (position + len(buffer) - 1) // BLOCK
         whole = _WHOLE_INDEX if path.endswith("index") else _WHOLE
         if node.size <= whole and not self._cache.has((_key(path, node), first)):
@@ -62,7 +62,13 @@ class BlockSource(Source):
             self._blocks(path, node, first, last, buffer, position)
 
     def _blocks(
-        self, path: str, node: Node, first: int, last: int, buffer: memoryview, position: int
+        self,
+        path: str,
+        node: SnapshotNode,
+        first: int,
+        last: int,
+        buffer: memoryview,
+        position: int,
     ) -> None:
         """Copies what blocks have of the bytes from `position` on into `buffer`."""
         cached, coming = self._request(path, node, first, last, is_ahead=False)
@@ -71,7 +77,7 @@ class BlockSource(Source):
         for number, future in coming:
             _copy(future.result(), number * BLOCK, buffer, position)
 
-    def will_read(self, path: str, node: Node, position: int, size: int) -> None:
+    def will_read(self, path: str, node: SnapshotNode, position: int, size: int) -> None:
         if not self.is_parallel:
             return
         # Whole spans, so that a reader of small pieces causes few requests.
@@ -80,7 +86,7 @@ class BlockSource(Source):
         self._request(path, node, first, min(last, (node.size - 1) // BLOCK), is_ahead=True)
 
     def _request(
-        self, path: str, node: Node, first: int, last: int, *, is_ahead: bool
+        self, path: str, node: SnapshotNode, first: int, last: int, *, is_ahead: bool
     ) -> tuple[list[tuple[int, bytes]], list[tuple[int, Future[bytes]]]]:
         """Returns the cached ones of the blocks, by number, and what is coming, by the number of
         its first block; requests all others."""
@@ -120,7 +126,9 @@ class BlockSource(Source):
             self._fetch(path, node, start, end, future)
         return cached, sorted(coming.items())
 
-    def _fetch(self, path: str, node: Node, start: int, end: int, future: Future[bytes]) -> None:
+    def _fetch(
+        self, path: str, node: SnapshotNode, start: int, end: int, future: Future[bytes]
+    ) -> None:
         """Reads the blocks from `start` to `end` for all who wait for `future`."""
         key, position = _key(path, node), start * BLOCK
         try:
@@ -152,7 +160,7 @@ class BlockSource(Source):
             self._coming, self._starts = {}, {}
 
 
-def _key(path: str, node: Node) -> str:
+def _key(path: str, node: SnapshotNode) -> str:
     return f"{path}\0{node.version}\0{node.size}\0{node.status.st_mtime_ns}"
 
 

@@ -14,7 +14,7 @@ from ..directory import (
     HeldDirectory,
     ReadableFile,
 )
-from .source import Node, Source
+from .source import SnapshotNode, Source
 
 # What is read at least, and at most, ahead of a reader who reads one range after the other.
 _LEAST_AHEAD = 1 << 20
@@ -73,7 +73,7 @@ class RemoteDirectory(Directory):
             raise LogDirError(self.path, f"a {node.kind}, not a directory")
         return HeldRemoteDirectory(self, node, self._source)
 
-    def _node(self) -> Node:
+    def _node(self) -> SnapshotNode:
         node = self._source.snapshot().root.get(self._parts)
         if node is None:
             raise SegmentGone(self.path)
@@ -88,7 +88,7 @@ class HeldRemoteDirectory(HeldDirectory):
 
     __slots__ = ("_directory", "_node", "_source")
 
-    def __init__(self, directory: RemoteDirectory, node: Node, source: Source) -> None:
+    def __init__(self, directory: RemoteDirectory, node: SnapshotNode, source: Source) -> None:
         self._directory = directory
         self._node = node
         self._source = source
@@ -136,7 +136,7 @@ class RemoteFile(ReadableFile):
 
     __slots__ = ("_ahead", "_expected", "_node", "_source")
 
-    def __init__(self, source: Source, path: str, node: Node) -> None:
+    def __init__(self, source: Source, path: str, node: SnapshotNode) -> None:
         self.path = path
         self.identity = (node.status.st_dev, node.status.st_ino)
         self._source = source
@@ -193,6 +193,8 @@ class RemoteFile(ReadableFile):
         return f"RemoteFile({self.path!r})"
 
 
-def _entry(name: str, node: Node, wants_stat: Callable[[str], bool] | None) -> DirectoryEntry:
+def _entry(
+    name: str, node: SnapshotNode, wants_stat: Callable[[str], bool] | None
+) -> DirectoryEntry:
     status = node.status if wants_stat is not None and wants_stat(name) else None
     return DirectoryEntry(name, node.kind, node.status.st_ino, status)

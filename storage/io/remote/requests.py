@@ -36,7 +36,8 @@ _PASSING_TYPES: Final = frozenset(
     ("FSTimeoutError", "ServerDisconnectedError", "ClientPayloadError", "ClientConnectionError",
      "ClientConnectorError", "ClientOSError", "EndpointConnectionError", "ConnectTimeoutError",
      "ReadTimeoutError", "ConnectionClosedError", "HTTPClientError", "ResponseStreamingError",
-     "IncompleteReadError", "FlexibleChecksumError", "ServiceRequestError", "ServiceResponseError", "SSHException")
+     "IncompleteReadError", "FlexibleChecksumError",
+     "ServiceRequestError", "ServiceResponseError", "SSHException")
 )  # fmt: skip
 
 
@@ -63,7 +64,7 @@ class Counts:
 
 
 #: Of this process.
-COUNTS: Final = Counts()
+REMOTE_COUNTS: Final = Counts()
 
 
 def request(operation: str, path: str, send: Callable[[], T]) -> T:
@@ -78,12 +79,12 @@ def request(operation: str, path: str, send: Callable[[], T]) -> T:
             found = send()
         except Exception as error:  # noqa: BLE001 - each library has its own, without a common base
             passes = attempt < ATTEMPTS and is_passing(error)
-            COUNTS.add(operation, retries=passes, failures=not passes)
+            REMOTE_COUNTS.add(operation, retries=passes, failures=not passes)
             if not passes:
                 raise translated(error, path) from None
         else:
             size = len(found) if isinstance(found, bytes) else 0
-            COUNTS.add(operation, read=size)
+            REMOTE_COUNTS.add(operation, read=size)
             return found
         time.sleep(pause * random.uniform(0.5, 1))
         pause *= 2

@@ -36,7 +36,7 @@ class Listed(NamedTuple):
     handle: object
 
 
-class Node:
+class SnapshotNode:
     """A file or directory of a snapshot. `children` is None for a file; `status` is an `lstat`,
     whose inode number stands for the path and, of a file, for its version."""
 
@@ -49,12 +49,12 @@ class Node:
         self.size = size
         self.version = version
         self.handle = handle
-        self.children: dict[str, Node] | None = {} if kind is FileType.DIRECTORY else None
+        self.children: dict[str, SnapshotNode] | None = {} if kind is FileType.DIRECTORY else None
         self.status = _NO_STATUS
 
-    def get(self, path: Iterable[str]) -> Node | None:
+    def get(self, path: Iterable[str]) -> SnapshotNode | None:
         """Returns the node at a path below this one."""
-        node: Node | None = self
+        node: SnapshotNode | None = self
         for name in path:
             node = node.children.get(name) if node is not None and node.children else None
         return node
@@ -66,7 +66,7 @@ class Snapshot:
     def __init__(self, root: str, listed: Iterable[Listed]) -> None:
         """`root` is the location of the root, the same in every process. Raises LogDirError if
         there are more than MAX_NAMES."""
-        self.root = Node(FileType.DIRECTORY)
+        self.root = SnapshotNode(FileType.DIRECTORY)
         self.problems: list[str] = []
         self._path = root
         self._device = number_of(root.partition("://")[0], root)
@@ -97,14 +97,14 @@ class Snapshot:
         kind, size = each.kind, each.size
         if not isinstance(size, int) or not 0 <= size <= _MAX_SIZE:
             kind, size = FileType.MALFORMED, 0
-        new = node.children[parts[-1]] = Node(kind, size, each.version, each.handle)
+        new = node.children[parts[-1]] = SnapshotNode(kind, size, each.version, each.handle)
         times[id(new)] = min(max(each.mtime_ns, 0), _MAX_SIZE)
 
     def _report(self, each: Listed, why: str) -> None:
         if len(self.problems) < _MAX_PROBLEMS:
             self.problems.append(f"{printable(f'{self._path}/{each.path}')}: {why}")
 
-    def _complete(self, node: Node, path: str, times: Mapping[int, int]) -> None:
+    def _complete(self, node: SnapshotNode, path: str, times: Mapping[int, int]) -> None:
         """Gives a node and all below it their status."""
         pending = [(node, path, False)]
         while pending:
@@ -127,13 +127,13 @@ class Snapshot:
                 )
 
 
-def _directory_in(node: Node, name: str) -> Node:
+def _directory_in(node: SnapshotNode, name: str) -> SnapshotNode:
     """Returns the directory `name`, which replaces a file of that name: a store may have both, and
     only the directory leads to others."""
     assert node.children is not None
     found = node.children.get(name)
     if found is None or found.children is None:
-        found = node.children[name] = Node(FileType.DIRECTORY)
+        found = node.children[name] = SnapshotNode(FileType.DIRECTORY)
     return found
 
 
@@ -181,11 +181,11 @@ class Source(ABC):
         and OSError."""
 
     @abstractmethod
-    def read(self, path: str, node: Node, position: int, buffer: memoryview) -> None:
+    def read(self, path: str, node: SnapshotNode, position: int, buffer: memoryview) -> None:
         """Fills `buffer` from `position`; all of it is within the file's size. `path` is the file's
         location. Raises SegmentGone if the file vanished or changed since it was listed, and
         OSError with the reason."""
 
     @abstractmethod
-    def will_read(self, path: str, node: Node, position: int, size: int) -> None:
+    def will_read(self, path: str, node: SnapshotNode, position: int, size: int) -> None:
         """Says that these bytes are likely to be read soon."""

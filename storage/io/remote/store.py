@@ -16,7 +16,7 @@ from ..local_path import SCHEMES
 from .block_source import BlockSource
 from .requests import ShortRead, request
 from .settings import RemoteSettings
-from .source import Listed, Node, Snapshot
+from .source import Listed, Snapshot, SnapshotNode
 
 INSTALL: Final = "pip install 'kafkafs[remote]'"
 _VERSIONS: Final = ("ETag", "etag", "generation", "md5Hash", "content_md5")
@@ -53,7 +53,7 @@ class ObjectStore(BlockSource):
         """Lists again at the next use, because an object was not what it had been."""
         self._known = None
 
-    def object_here(self) -> Node | None:
+    def object_here(self) -> SnapshotNode | None:
         """Returns the object at the location itself, None if there is none."""
         filesystem, root = self._opened()
         try:
@@ -65,7 +65,7 @@ class ObjectStore(BlockSource):
         listed = _listed("object", info)
         return Snapshot(self.location, [listed]).root.get(["object"])
 
-    def fetch(self, path: str, node: Node, position: int, size: int) -> bytes:
+    def fetch(self, path: str, node: SnapshotNode, position: int, size: int) -> bytes:
         def send() -> bytes:
             data = self._range(str(node.handle), node, position, position + size)
             if len(data) != size:
@@ -78,7 +78,7 @@ class ObjectStore(BlockSource):
             self.invalidate()
             raise
 
-    def _range(self, key: str, node: Node, start: int, end: int) -> bytes:
+    def _range(self, key: str, node: SnapshotNode, start: int, end: int) -> bytes:
         """Returns bytes of an object. Raises FileNotFoundError if it has another version."""
         filesystem, _ = self._opened()
         if self._scheme == "s3" and node.version:
