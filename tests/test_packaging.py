@@ -38,6 +38,7 @@ NEEDING = {
     "spark": ("kafkafs/spark/", "kafkafs/cli/verbs/spark"),
     "polars": ("kafkafs/polars.py",),
     "sql": ("kafkafs/duckdb.py", "kafkafs/sql/", "kafkafs/cli/query/"),
+    "tier": ("storage/tier/aiven/encryption.py",),
 }
 #: Prints the names of all modules that an installation without extras can import.
 WITHOUT_EXTRAS = """

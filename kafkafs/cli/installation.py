@@ -21,6 +21,7 @@ EXTRAS: Final = {
     "schemas": ("googleapis-common-protos", "grpcio-tools", "jsonschema-rs", "protobuf"),
     "spark": ("pyspark", "py4j"),
     "sql": ("duckdb", "prompt_toolkit"),
+    "tier": ("pycryptodome",),
 }
 #: The modules of those distributions that do not have the same name.
 _MODULES: Final = {
@@ -28,6 +29,7 @@ _MODULES: Final = {
     "grpcio-tools": "grpc_tools",
     "jsonschema-rs": "jsonschema_rs",
     "protobuf": "google.protobuf",
+    "pycryptodome": "Crypto",
 }
 
 
