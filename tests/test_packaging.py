@@ -39,6 +39,7 @@ NEEDING = {
     "spark": ("kafkafs/spark/", "kafkafs/cli/verbs/spark"),
     "polars": ("kafkafs/polars.py",),
     "sql": ("kafkafs/duckdb.py", "kafkafs/sql/", "kafkafs/cli/query/"),
+    "tier": ("storage/tier/aiven/encryption.py",),
 }
 #: What no file imports: fsspec and ratarmountcore load these by the kind of URL or archive.
 PLUGINS = {"adlfs", "aiohttp", "gcsfs", "indexed-gzip", "indexed-zstd", "paramiko", "s3fs"}

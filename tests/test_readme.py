@@ -265,7 +265,7 @@ def test_the_dependencies_are_those_of_the_package() -> None:
     rows += re.findall(r"\. (`\S+`): ", section(README_TEXT, "Dependencies"))
     listed = {distribution(name) for row in rows for name in re.findall(r"`([\w-]+)`", row)}
     extras = project()["optional-dependencies"]
-    users = ("mount", "polars", "remote", "report", "restore", "schemas", "spark", "sql")
+    users = ("mount", "polars", "remote", "report", "restore", "schemas", "spark", "sql", "tier")
     declared = project()["dependencies"] + [each for name in users for each in extras[name]]
     assert listed == {distribution(each) for each in declared}
 

@@ -32,6 +32,7 @@ EXTRAS: Final = {
     "schemas": ("googleapis-common-protos", "grpcio-tools", "jsonschema-rs", "protobuf"),
     "spark": ("pyspark", "py4j"),
     "sql": ("duckdb", "prompt_toolkit"),
+    "tier": ("pycryptodome",),
 }
 #: The modules of those distributions that do not have the same name.
 _MODULES: Final = {
@@ -41,6 +42,7 @@ _MODULES: Final = {
     "indexed-zstd": "indexed_zstd",
     "jsonschema-rs": "jsonschema_rs",
     "protobuf": "google.protobuf",
+    "pycryptodome": "Crypto",
 }
 
 

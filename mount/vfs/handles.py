@@ -6,7 +6,7 @@ import itertools
 from abc import ABC, abstractmethod
 from typing import Final, Generic, TypeVar
 
-from kafkafs.storage import ReadableFile
+from kafkafs.storage import ReadableFile, fresh
 
 #: How long a read may wait for new records before it fails with EINTR.
 IDLE_SECONDS: Final = 1.0
@@ -65,7 +65,7 @@ class FileHandle(Handle):
     def read(self, position: int, size: int) -> Data:
         data = self._file.read(position, size)
         if (error := self._file.error_between(position, position + len(data))) is not None:
-            raise error
+            raise fresh(error)
         return data
 
 

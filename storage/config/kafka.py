@@ -200,8 +200,8 @@ class ReaderConfig:
     # Where the remote storage of the topics is (tiered storage), which plugin wrote it, and the
     # prefix of its objects' names.
     kafkafs_tier: str | None = define(None, str)
-    kafkafs_tier_layout: str = define("auto", one_of("auto", "local", "aiven"))
-    kafkafs_tier_prefix: str = define("", str)
+    kafkafs_tier_layout: str | None = define(None, one_of("auto", "local", "aiven"))
+    kafkafs_tier_prefix: str | None = define(None, str)
     # RSA keys with which the objects' keys are wrapped: [ID=]FILE, in PEM, separated by commas.
     kafkafs_tier_keys: str | None = define(None, str)
 

@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import NamedTuple, cast
 
-from ..errors import CorruptError, LogDirError, SegmentGone, StorageError
+from ..errors import CorruptError, LogDirError, SegmentGone, StorageError, fresh
 from .directory import ReadableFile
 from .disk import DirFd, OpenFile, located
 
@@ -403,7 +403,7 @@ class WritableFile(OpenFile):
             if not data:
                 break
             if (error := source.error_between(position, position + len(data))) is not None:
-                raise error
+                raise fresh(error)
             if data.strip(b"\0"):
                 self.write(position, data)
             position = source.next_data(position + len(data))

@@ -12,7 +12,6 @@ import os
 import stat
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from hashlib import blake2b
 from itertools import pairwise
 from typing import Final
 
@@ -384,4 +383,6 @@ def _status(local: os.stat_result, log: RemoteLog) -> os.stat_result:
 
 def _identity(text: str) -> tuple[int, int]:
     """Returns a device and inode number for what has none; no file of a disk has them."""
+    from hashlib import blake2b  # which few commands need
+
     return -1, int.from_bytes(blake2b(text.encode(), digest_size=7).digest())

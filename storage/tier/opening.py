@@ -65,14 +65,14 @@ def open_alone(directory: Directory, config: ReaderConfig) -> TierLayout | None:
 
 
 def _open(directory: Directory, config: ReaderConfig) -> TierLayout | None:
-    layout = config.kafkafs_tier_layout
+    layout = config.kafkafs_tier_layout or "auto"
     if layout in ("auto", "local") and LocalLayout.is_at(directory):
         return LocalLayout(directory)
     if layout == "local":
         return None
     if layout == "aiven" or config.kafkafs_tier_prefix or AivenLayout.is_at(directory):
         keys = key_files(config.kafkafs_tier_keys or "")
-        return AivenLayout(directory, config.kafkafs_tier_prefix, keys)
+        return AivenLayout(directory, config.kafkafs_tier_prefix or "", keys)
     return None
 
 

@@ -485,7 +485,7 @@ class View:
         data = memoryview(log.read(header.position, header.size))
         if len(data) < header.size or not checksum_is_right(data, header, header.position):
             cause = log.error_between(header.position, header.next_position)
-            raise cause or checksum_error(data, header, header.position).at(log.path)
+            raise fresh(cause or checksum_error(data, header, header.position).at(log.path))
         table = BatchTable.of(header)
         with self.context.decoder() as decoder:
             for part in decoder.decode(data, header.position, table, log.path):

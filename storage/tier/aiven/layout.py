@@ -11,7 +11,6 @@ import os
 import re
 import threading
 from collections.abc import Mapping, Sequence
-from hashlib import blake2b
 from typing import Final
 
 from ...errors import CorruptError, LogDirError, SegmentGone
@@ -211,4 +210,6 @@ def _parse_topic(name: str) -> tuple[str, str] | None:
 
 
 def _identity(text: str) -> tuple[int, int]:
+    from hashlib import blake2b  # which few commands need
+
     return -1, int.from_bytes(blake2b(text.encode(), digest_size=7).digest())
