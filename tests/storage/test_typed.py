@@ -17,6 +17,7 @@ from typing import Any
 from uuid import UUID
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, reject
 from hypothesis import strategies as st
