@@ -22,7 +22,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Collecting makes hundreds of thousands of objects that stay; to look through them again and again
-# would take a third of its time in every process. `pytest_collection_finish` continues.
+# would take a fifth of its time in every process. `pytest_collection_finish` continues.
 gc.disable()
 
 use_profile()

@@ -34,13 +34,14 @@ from tests.broker.driver import Driver
 from tests.broker.handover import run_dump_tool, warnings
 from tests.broker.kafka import Broker
 from tests.broker.readers import EngineReader, without_epoch
+from tests.crash.moments import ALL
 
 StartBroker = Callable[..., Broker]
 StartDriver = Callable[[Broker], Driver]
 
 SEED = 20261121
 SCALE = 8
-COUNT = 3
+COUNT = 3 if ALL else 2
 SETTINGS = {
     RATIO: LET_GO,
     "log.cleaner.enable": "false",  # only on request

@@ -18,8 +18,9 @@ from typing import Any
 from uuid import UUID
 
 import numpy as np
+import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, reject
 from hypothesis import strategies as st
 
 from kafkafs.storage.errors import DatumError, SchemaError
@@ -75,6 +76,15 @@ def supplied(
 # -- one by one ------------------------------------------------------------------------------------
 
 
+def in_python(array: pa.Array) -> list[Any]:
+    """Returns the values; the example does not count if one is a time that Python does not have."""
+    try:
+        found: list[Any] = array.to_pylist()
+    except OverflowError:
+        reject()
+    return found
+
+
 def one_by_one(
     schemas: Schemas, reader: Schema, records: Sequence[tuple[bytes | None, Any]]
 ) -> tuple[list[Any], list[str | None]]:
@@ -103,7 +113,7 @@ def one_by_one(
             continue
         columns = resolve(parse_avro(writer, {}), parse_avro(reader, {}))
         array, errors = columns.build(memoryview(payload), np.array([[0, len(payload)]]))
-        values[-1], reasons[-1] = array[0].as_py(), errors[0].as_py()
+        [values[-1]], reasons[-1] = in_python(array), errors[0].as_py()
     return values, reasons
 
 
@@ -156,7 +166,7 @@ def test_each_record_is_decoded_as_if_alone(
     assert values.type == decoder.type
     expected = one_by_one(schemas, written, records)
     assert reasons.to_pylist() == expected[1]
-    assert same(values.to_pylist(), expected[0])
+    assert same(in_python(values), expected[0])
 
 
 @pytest.mark.parametrize("framing", [None, *Framing])
@@ -175,7 +185,7 @@ def test_schemas_given_for_a_topic_mean_what_they_mean_for_json(
     as_json = Decoders(schemas).for_topic(TOPIC).decoded(columns)
     resolved = {"long does not fit", "fits no branch"}
     for found, reason, expected in zip(
-        values.to_pylist(), reasons.to_pylist(), as_json, strict=True
+        in_python(values), reasons.to_pylist(), as_json, strict=True
     ):
         if expected.named.schema_id == 8 and reason is not None:
             assert any(each in reason for each in resolved) or reason == expected.error
