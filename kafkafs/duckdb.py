@@ -26,7 +26,7 @@ def register(
             if (other := names.setdefault(topic.lower(), topic)) != topic:
                 what = f"topics {other} and {topic} differ only by case"
                 raise ValueError(f"{what}, which SQL does not distinguish")
-            connection.register(topic, TopicDataset(log_directories, topic))
+            connection.register(topic, TopicDataset(log_directories, topic, encoded=True))
     except BaseException:
         log_directories.close()
         raise

@@ -18,7 +18,6 @@ if cython.compiled:
 else:
     import os
 
-
     def pread(fd: int, buffer: memoryview, size: int, position: int) -> int:
         """Reads as C's function does."""
         try:
@@ -61,9 +60,7 @@ def read_headers(
                 got = pread(fd, buffer, wanted, position)
             if got <= 0:
                 break
-            count, _, why = fill_rows(
-                buffer, 0, got, position, previous_offset, False, table, rows
-            )
+            count, _, why = fill_rows(buffer, 0, got, position, previous_offset, False, table, rows)
             while count > 0 and table[rows + count - 1, 0] + table[rows + count - 1, 1] > end:
                 count -= 1
                 why = 3

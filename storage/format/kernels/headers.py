@@ -48,7 +48,9 @@ def scan_headers(
         raise ValueError("available goes past the buffer")
     if start < 0 or first_row < 0 or table.shape[1] < 14:
         raise ValueError("negative start, or a table of too few columns")
-    return fill_rows(data, start, available, file_position, previous_offset, whole, table, first_row)
+    return fill_rows(
+        data, start, available, file_position, previous_offset, whole, table, first_row
+    )
 
 
 def summary(table: cython.const[cython.longlong][:, ::1]) -> tuple[int, int, int, int, int]:
