@@ -175,7 +175,8 @@ def test_both_forms_read_headers_alike(
             found.append(table[: kernel.read_headers(*arguments)].tolist())
     assert found[0] == found[1]
     whole = scanned(in_use("headers"), data[start:end], 0, end - start, start, previous, 0, rows, 0)
-    expected = [row for row in whole[3] if row[POSITION] + row[SIZE] <= end] if end > start else []
+    headers: Any = whole[3]
+    expected = [row for row in headers if row[POSITION] + row[SIZE] <= end] if end > start else []
     assert found[0] == expected
 
 
