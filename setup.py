@@ -39,6 +39,8 @@ KERNELS = Path("kafkafs/storage/format/kernels")
 PASTED = Path("build/pasted")
 #: The extension module that Cython generates for its own code, which all kernels share.
 CYUTILITY = KERNELS / "_cyutility"
+#: Kernels that call what this system lacks; they are not used on it.
+UNAVAILABLE = () if hasattr(os, "pread") else ("header_reads",)
 SHARED_IMPORT = re.compile(r"^from \.(_\w+) import (?:\([^)]*\)|[^(\n]*)$", re.MULTILINE)
 
 
@@ -123,7 +125,8 @@ def extensions() -> list[Extension]:
     """Returns the kernels as extension modules, translated to C."""
     from Cython.Build import cythonize
 
-    kernels = [extension(each, pasted(each)) for each in sorted(KERNELS.glob("[!_]*.py"))]
+    modules = sorted(each for each in KERNELS.glob("[!_]*.py") if each.stem not in UNAVAILABLE)
+    kernels = [extension(each, pasted(each)) for each in modules]
     shared = extension(CYUTILITY, PASTED / f"{CYUTILITY.name}.c")
     translated: list[Extension] = cythonize(
         [*kernels, shared],

@@ -37,7 +37,7 @@ def register(
                 what = f"topics {other} and {topic} differ only by case"
                 raise ValueError(f"{what}, which SQL does not distinguish")
             log_directories.views(topic)
-            dataset = TopicDataset(log_directories, topic, first=_FIRST)
+            dataset = TopicDataset(log_directories, topic, first=_FIRST, encoded=True)
             log = f"{topic} (log)"
             connection.register(log, dataset)
             columns = ", ".join(f'"{name}"' for name in dataset.names)

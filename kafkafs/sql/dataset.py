@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import pairwise
 from typing import Any, Final
 
@@ -35,6 +34,8 @@ _UNIT_BYTES: Final = 8 << 20
 _CONSTANT_ROWS: Final = 1 << 16
 # Columns that have the same value in all records of a partition: their rows need only be counted.
 _CONSTANTS: Final = frozenset(("topic", "partition"))
+# The type of the indices of their dictionaries.
+_INDEX: Final = pa.int8()
 # Columns whose values are known to have bounds in a range of offsets.
 _BOUNDED: Final = ("offset", "timestamp")
 # Arrow judges fragments by their guarantees without opening them: no file of that name is needed.
@@ -107,8 +108,9 @@ class ScanPlan:
 class TopicDataset(ds.Dataset):
     """The records of one topic, read anew by each scan. If the topic has a schema that can be used,
     they have the columns `decoded` and `decodeError` of `Partition.scan`, and those of keys, of the
-    types that they have now. `first`: columns that stand before the others. `isolation` as in
-    `Partition.scan`."""
+    types that they have now. `first`: columns that stand before the others. `encoded`: `topic` and
+    `partition` are dictionaries, by which DuckDB groups faster, and which are plain columns to it.
+    `isolation` as in `Partition.scan`."""
 
     def __init__(
         self,
@@ -116,6 +118,7 @@ class TopicDataset(ds.Dataset):
         topic: str,
         *,
         first: Sequence[str] = (),
+        encoded: bool = False,
         isolation: str = READ_COMMITTED,
     ) -> None:
         # The base class has no public initializer; readers use `schema` and `scanner` alone.
@@ -126,7 +129,11 @@ class TopicDataset(ds.Dataset):
         fields = {field.name: field for field in (*RECORD_SCHEMA, *map(_readable, decoded))}
         #: The columns in the order of `Partition.scan`.
         self.names = list(fields)
-        self._schema = pa.schema([fields[name] for name in dict.fromkeys((*first, *fields))])
+        ordered = [fields[name] for name in dict.fromkeys((*first, *fields))]
+        self._encoded = encoded
+        # Guarantees are compared with plain values, whatever the scan's columns are.
+        self._plain_schema = pa.schema(ordered)
+        self._schema = pa.schema(map(_encoded, ordered)) if encoded else self._plain_schema
         self._isolation = Isolation(isolation)
 
     @property
@@ -202,15 +209,25 @@ class TopicDataset(ds.Dataset):
             _FORMAT.make_fragment(f"/{number}", files, guarantee)
             for number, guarantee in enumerate(guarantees)
         ]
-        dataset = ds.FileSystemDataset(fragments, self._schema, _FORMAT, files)
+        dataset = ds.FileSystemDataset(fragments, self._plain_schema, _FORMAT, files)
         return [int(fragment.path[1:]) for fragment in dataset.get_fragments(filter=filter)]
 
     def _records(self, unit: TopicSlice, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         schema = pa.schema([self._schema.field(name) for name in columns])
         parts = undamaged(unit.view.scan(unit.start, unit.end, self._isolation), None)
-        form = ArrowForm(columns, self._decoded)
+        read = [name for name in columns if not (self._encoded and name in _CONSTANTS)]
+        form = ArrowForm(read, self._decoded)
         for batch in form.batches(parts, self._topic, unit.partition):
-            yield batch if form.schema == schema else batch.cast(schema)
+            whole = batch if read == list(columns) else self._with_constants(batch, unit, columns)
+            yield whole if whole.schema == schema else whole.cast(schema)
+
+    def _with_constants(
+        self, batch: pa.RecordBatch, unit: TopicSlice, columns: Sequence[str]
+    ) -> pa.RecordBatch:
+        """Returns `columns`, of which `batch` has all but constant ones."""
+        constant = _constant(self._topic, unit.partition, encoded=True, rows=len(batch))
+        arrays = [(constant if name in _CONSTANTS else batch)[name] for name in columns]
+        return pa.RecordBatch.from_arrays(arrays, names=list(columns))
 
     def _counted(self, unit: TopicSlice, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         count = 0
@@ -218,16 +235,26 @@ class TopicDataset(ds.Dataset):
             if isinstance(part, Damage):
                 raise fresh(part.error)
             count += part
-        constant = _constant(self._topic, unit.partition).select(columns)
+        rows = min(count, _CONSTANT_ROWS)
+        constant = _constant(self._topic, unit.partition, encoded=self._encoded, rows=rows)
         for start in range(0, count, _CONSTANT_ROWS):
-            yield constant.slice(0, min(count - start, _CONSTANT_ROWS))
+            yield constant.slice(0, min(count - start, _CONSTANT_ROWS)).select(columns)
 
 
-@lru_cache(maxsize=64)
-def _constant(topic: str, partition: int) -> pa.RecordBatch:
-    number = pa.scalar(partition, RECORD_SCHEMA.field("partition").type)
-    arrays = [pa.repeat(topic, _CONSTANT_ROWS), pa.repeat(number, _CONSTANT_ROWS)]
-    return pa.RecordBatch.from_arrays(arrays, names=["topic", "partition"])
+def _constant(topic: str, partition: int, *, encoded: bool, rows: int) -> pa.RecordBatch:
+    """Returns the columns that are equal in all records of a partition."""
+    values = {"topic": topic, "partition": partition}
+    scalars = [pa.scalar(value, RECORD_SCHEMA.field(name).type) for name, value in values.items()]
+    if not encoded:
+        return pa.RecordBatch.from_arrays([pa.repeat(each, rows) for each in scalars], [*values])
+    indices = pa.repeat(pa.scalar(0, _INDEX), rows)
+    arrays = [pa.DictionaryArray.from_arrays(indices, pa.array([each])) for each in scalars]
+    return pa.RecordBatch.from_arrays(arrays, [*values])
+
+
+def _encoded(field: pa.Field) -> pa.Field:
+    is_constant = field.name in _CONSTANTS
+    return field.with_type(pa.dictionary(_INDEX, field.type)) if is_constant else field
 
 
 def _cut(view: View) -> Iterator[TopicSlice]:

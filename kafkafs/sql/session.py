@@ -345,7 +345,9 @@ class _WatchedTopic(TopicDataset):
 
     def __init__(self, session: Session, topic: str) -> None:
         isolation = session._isolation
-        super().__init__(session._log_directories, topic, first=_FIRST, isolation=isolation)
+        super().__init__(
+            session._log_directories, topic, first=_FIRST, encoded=True, isolation=isolation
+        )
         self._session = session
 
     def batches(

@@ -12,12 +12,14 @@ from typing import Final
 import numpy as np
 
 from ..errors import fresh
+from ..format.kernels import HAS_PREAD, header_reads
 from ..format.layout import LOG_OVERHEAD, MAGIC_END, RECORD_BATCH_OVERHEAD
 from ..format.records import batch as b
 from ..format.records.batch import BatchHeader, BatchTable, Bytes, Walk
 from ..format.records.buffer_pool import BUFFERS
 from ..format.records.decoder import checksum_error, checksums_add_up, first_bad_checksum
 from ..io.directory import NoFile
+from ..io.disk import OpenFile
 from .extent import Extent, Fault
 from .salvage import after, next_batch, suspicion, too_large
 
@@ -29,12 +31,12 @@ _FIRST_RUN_BYTES: Final = 128 << 10
 _RUN_GROWTH: Final = 4
 # After damage there may be more, so reads are small; otherwise most bytes would be read repeatedly.
 _AFTER_FAULT_BYTES: Final = 4096
-# A header walk reads enough for a few headers; small batches are close together, large ones are far
-# apart.
-_WALK_MIN: Final = 512
-_WALK_MAX: Final = 256 << 10
 _RUN_ROWS: Final = 8192
-_WALK_ROWS: Final = 1024
+# A header walk begins with a few headers, for callers that need no more, and reads more each time.
+_FIRST_WALK_ROWS: Final = 4
+_WALK_ROWS: Final = 4096
+_WALK_GROWTH: Final = 4
+_WALK_BYTES: Final = 16 << 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,27 +58,44 @@ def walk_headers(extent: Extent) -> Iterator[BatchTable | Fault]:
     if isinstance(extent.file, NoFile):
         yield Fault(fresh(extent.file.error), extent.end)
         return
-    room = BatchTable.empty(_WALK_ROWS)
-    position, previous, chunk = extent.start, extent.previous, 4096
+    position, previous, rows = extent.start, extent.previous, _FIRST_WALK_ROWS
+    room, buffer = BatchTable.empty(rows), bytearray(_WALK_BYTES)
     while position < extent.end:
-        wanted = min(chunk, extent.end - position)
-        data = extent.file.read(position, wanted)
-        table, walk = b.scan(data, len(data), position, room, previous_offset=previous, whole=False)
-        if len(table):
-            table, fault = _believed(extent, data, table, position, previous)
-            if len(table):
-                yield table
-                position, previous = _end_of(table)
-                chunk = max(_WALK_MIN, min(_WALK_MAX, chunk // 2 if len(table) == 1 else chunk * 2))
-        elif not walk.is_fault and len(data) < min(wanted, RECORD_BATCH_OVERHEAD):
-            # the file is shorter now: a live broker truncated it
+        if rows > len(room):
+            room = BatchTable.empty(rows)
+        found = _headers(extent, position, previous, room, buffer)
+        if found is None:
             yield from _missing_end(extent, position)
             return
-        else:
-            fault = _no_batch(extent, data, position, walk, previous)
+        table, fault = found
+        if len(table):
+            yield table
+            position, previous = _end_of(table)
+            rows = min(_WALK_GROWTH * rows, _WALK_ROWS)
         if fault is not None:
             yield _with_cause(extent, fault)
-            position, chunk = fault.resume, _AFTER_FAULT_BYTES
+            position, rows = fault.resume, _FIRST_WALK_ROWS
+
+
+def _headers(
+    extent: Extent, position: int, previous: int, room: BatchTable, buffer: bytearray
+) -> tuple[BatchTable, Fault | None] | None:
+    """Returns the trusted next headers, in `room`, and what is wrong with the one after them; None
+    if the file is shorter than its extent by now."""
+    if HAS_PREAD and isinstance(extent.file, OpenFile):
+        fd, end = extent.file.fd, extent.end
+        count = header_reads.read_headers(fd, position, end, previous, room.rows, buffer)
+        if count:
+            return _believed(extent, b"", room.select(slice(0, count)), position, previous)
+    # Anything unusual, which the kernel leaves to what tells it apart.
+    wanted = min(_WALK_BYTES, extent.end - position)
+    data = extent.file.read(position, wanted)
+    table, walk = b.scan(data, len(data), position, room, previous_offset=previous, whole=False)
+    if len(table):
+        return _believed(extent, data, table, position, previous)
+    if not walk.is_fault and len(data) < min(wanted, RECORD_BATCH_OVERHEAD):
+        return None
+    return table, _no_batch(extent, data, position, walk, previous)
 
 
 def read_runs(

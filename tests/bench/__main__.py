@@ -24,6 +24,7 @@ from tests.bench import (
     lookups,
     machine,
     opening,
+    querying,
     records,
     recovering,
     removing,
@@ -82,6 +83,7 @@ ROWS: dict[int, Sequence[Callable[[Plan], Outcomes]]] = {
     40: [erasing.against_compaction],
     42: [exporting.parquet],
     43: [avro_values.scan],
+    44: [querying.against_parquet],
 }
 
 

@@ -105,6 +105,41 @@ def fastavro(log_dir: str) -> Task:
     return work
 
 
+def sql(log_dir: str, query: str) -> Task:
+    """Answers a query on a topic."""
+    from kafkafs.api import LogDirectories
+    from kafkafs.sql.session import Session
+    from kafkafs.storage import Engine
+
+    engine = Engine(log_dir)
+    session = Session(LogDirectories(engine), engine)
+    [statement] = session.statements(query)
+
+    def work() -> float:
+        started = time.perf_counter()
+        rows = sum(batch.num_rows for batch in session.run(statement) or ())
+        taken = time.perf_counter() - started
+        assert rows
+        return taken
+
+    return work
+
+
+def duckdb(file: str, query: str) -> Task:
+    """Answers the same query on a Parquet file."""
+    connection = importlib.import_module("duckdb").connect()
+    connection.execute(f"CREATE VIEW {TOPIC} AS SELECT * FROM '{file}'")
+
+    def work() -> float:
+        started = time.perf_counter()
+        rows = connection.execute(query).fetchall()
+        taken = time.perf_counter() - started
+        assert rows
+        return taken
+
+    return work
+
+
 def verify(log_dir: str) -> Task:
     """Verifies the log directory."""
     from kafkafs.storage import Engine, Finding, Verify
@@ -402,6 +437,8 @@ TASKS: dict[str, Callable[..., Task]] = {
     "bare": bare,
     "decoded": decoded,
     "fastavro": fastavro,
+    "sql": sql,
+    "duckdb": duckdb,
     "verify": verify,
     "checksum": checksum,
     "scan_partitions": scan_partitions,

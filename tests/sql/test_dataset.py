@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import kafkafs
 from kafkafs.sql.dataset import TopicDataset
 from kafkafs.storage import CorruptError
+from kafkafs.storage.format.layout import CRC_COVERS_FROM, RECORD_BATCH_OVERHEAD
 from tests.cli.test_dump import damage
 from tests.profiles import percent
 from tests.sql.filters import combined
@@ -132,6 +133,48 @@ def test_a_count_below_the_first_record_and_within_batches(
         ]
         counts = [each for each in view.record_counts(start, end) if isinstance(each, int)]
         assert sum(counts) == len(expected)
+
+
+@pytest.mark.parametrize("at", range(CRC_COVERS_FROM, RECORD_BATCH_OVERHEAD))
+def test_a_wrong_header_never_changes_a_count(tmp_path: Path, at: int) -> None:
+    """In a log as a producer writes it, of batches with several records each."""
+    path = tmp_path / "data"
+    with kafkafs.open(path, writable=True) as writable:
+        writable.create_topic("t", 1)
+        for number in range(3):
+            writable["t", 0].append([kafkafs.ProducerRecord(b"value")] * (number + 2))
+    log = path / "t-0" / f"{0:020}.log"
+    with log.open("r+b") as file:
+        file.seek(at)
+        before = file.read(1)[0]
+    for bit in range(8):
+        damage(log, at, to=bytes([before ^ 1 << bit]))
+        with kafkafs.open(path) as reading:
+            batches = TopicDataset(reading, "t").batches(["partition"])
+            try:
+                assert sum(map(len, batches)) == 9
+            except CorruptError:
+                continue
+
+
+def test_what_compaction_leaves_is_verified_to_be_counted(tmp_path: Path) -> None:
+    """Its batches have fewer records than offsets, so that nothing confirms their number."""
+    path = tmp_path / "data"
+    configs = {"internal.segment.bytes": "2000", "cleanup.policy": "compact"}
+    with kafkafs.open(path, writable=True, configs=configs) as writable:
+        writable.create_topic("t", 1)
+        for _ in range(30):
+            keys = [b"%d" % (number % 7) for number in range(20)]
+            writable["t", 0].append([kafkafs.ProducerRecord(b"v" * 20, key=key) for key in keys])
+        assert writable.compact("t", force=True)
+    with kafkafs.open(path) as reading:
+        dataset = TopicDataset(reading, "t")
+        count = sum(map(len, dataset.batches(["partition"])))
+        assert count == reading["t", 0].scan().read_all().num_rows < 600
+    log = sorted((path / "t-0").glob("*.log"))[0]
+    damage(log, RECORD_BATCH_OVERHEAD + 10, to=b"\xff\xff")
+    with kafkafs.open(path) as reading, pytest.raises(CorruptError, match="position 0"):
+        list(TopicDataset(reading, "t").batches(["partition"]))
 
 
 def test_times_select_ranges(log_directories: kafkafs.LogDirectories) -> None:

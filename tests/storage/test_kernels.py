@@ -12,6 +12,7 @@ from functools import reduce
 from itertools import chain
 from operator import and_, or_
 from pathlib import Path
+from tempfile import TemporaryFile
 from types import ModuleType
 from typing import Any
 
@@ -149,6 +150,47 @@ def test_a_scan_outside_its_buffers_is_refused(kernel: ModuleType) -> None:
         kernel.find_header(bytes(10), -1, 10, 10, 0, 0)
     with pytest.raises(ValueError, match="buffer"):
         kernel.find_header(bytes(10), 0, 11, 10, 0, 0)
+
+
+@given(
+    data=st.one_of(logs(), damaged_logs()),
+    start=st.integers(0, 200),
+    cut=st.integers(0, 100),
+    previous=st.integers(-1, 50),
+    rows=st.integers(0, 7),
+    room=st.sampled_from([128, 200, 1 << 14]),
+)
+def test_both_forms_read_headers_alike(
+    data: bytes, start: int, cut: int, previous: int, rows: int, room: int
+) -> None:
+    """And what they read is what a scan of the same bytes in memory finds first."""
+    start = start if cut % 3 == 0 else 0
+    end = max(len(data) - cut, 0)
+    found = []
+    with TemporaryFile(buffering=0) as file:
+        file.write(data)
+        for kernel in both("header_reads"):
+            table = np.zeros((rows, kernels.headers.COLUMNS), dtype=np.int64)
+            arguments = (file.fileno(), start, end, previous, table, bytearray(room))
+            found.append(table[: kernel.read_headers(*arguments)].tolist())
+    assert found[0] == found[1]
+    whole = scanned(in_use("headers"), data[start:end], 0, end - start, start, previous, 0, rows, 0)
+    headers: Any = whole[3]
+    expected = [row for row in headers if row[POSITION] + row[SIZE] <= end] if end > start else []
+    assert found[0] == expected
+
+
+def test_headers_are_read_into_a_table_and_a_buffer_of_their_size() -> None:
+    table = np.zeros((2, kernels.headers.COLUMNS), dtype=np.int64)
+    for kernel in both("header_reads"):
+        assert kernel.read_headers(-1, 0, 100, -1, table, bytearray(128)) == 0
+        for into, room, start in (
+            (table, 127, 0),
+            (table[:, :13].copy(), 128, 0),
+            (table, 128, -1),
+        ):
+            with pytest.raises(ValueError, match=r"columns|position"):
+                kernel.read_headers(-1, start, 100, -1, into, bytearray(room))
 
 
 # -- checksums ----------------------------------------------------------------------------------

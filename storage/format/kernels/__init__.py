@@ -49,6 +49,9 @@ _NOTICE: Final = (
     "install gcc and Python's headers, then kafkafs from its source; KAFKAFS_KERNELS=python "
     "silences this line"
 )
+#: Whether the system has the calls that the kernel `header_reads` makes. Without them, it exists
+#: uncompiled only, and nothing uses it.
+HAS_PREAD: Final[bool] = hasattr(os, "pread")
 _unsaid = [_NOTICE] if not (COMPILED or _REQUESTED) else []
 
 
@@ -116,6 +119,7 @@ def _view(argument: Any) -> Any:
 
 
 headers = load("headers")
+header_reads = load("header_reads", COMPILED and HAS_PREAD)
 records = load("records")
 legacy = load("legacy")
 render = load("render")

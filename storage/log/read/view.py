@@ -45,8 +45,6 @@ from .scan import (
 from .segments import Segments
 from .transactions import AbortedTransactions, Isolation
 
-# From this size of a batch on, its header is read without its records.
-_LARGE_BATCH = 64 << 10
 # Limit on consecutive faults that are reported; the last one then stands for the rest.
 _MAX_REPORTED_FAULTS = 1000
 
@@ -177,8 +175,12 @@ class View:
         isolation: Isolation = Isolation.READ_COMMITTED,
     ) -> Generator[int | Damage]:
         """Yields numbers that add up to the number of records that ``scan`` yields for the same
-        arguments, and the damage that prevents counting. Nothing is decoded whose header tells the
-        number, and of large batches only headers are read: damage behind them is not noticed."""
+        arguments, and the damage that prevents counting.
+
+        Only headers are read of batches that have as many records as offsets, so that two fields
+        confirm each other: damage of the records themselves is not noticed. Others, such as
+        compaction leaves, are read, and their checksums verified; records are decoded only at the
+        bounds."""
         request = ScanRequest(isolation, None, ahead=False, select=None, counts=True)
         return cast(Generator[int | Damage], self._scan(start, end, request))
 
@@ -260,9 +262,8 @@ class View:
     ) -> Generator[int | Damage]:
         transactions = self._transactions(request.isolation)
         reached = segment.base_offset
-        for table in self._headers(segment, start, request):
-            is_readable = not isinstance(table, Fault) and table.summary().least_magic >= 2
-            if isinstance(table, Fault) or not is_readable:
+        for table in self._counting_headers(segment, start, request):
+            if isinstance(table, Fault):
                 yield from self._count_decoded(segment, max(start, reached), end, request)
                 return
             if table.rows[0, b.BASE_OFFSET] >= end:
@@ -281,22 +282,31 @@ class View:
                     segment, max(start, low), min(end, high + 1), request
                 )
 
-    def _headers(
+    def _counting_headers(
         self, segment: Segment, start: int, request: ScanRequest
     ) -> Iterator[BatchTable | Fault]:
-        """Yields the headers from a batch at or before ``start`` on. If batches are small, reading
-        all bytes costs less than finding the next header by a read of its own."""
+        """Yields headers from a batch at or before ``start`` on, as long as they are of magic 2.
+        From the first whose number of records nothing confirms on, checksums are verified."""
         limit = self.context.limits.max_batch_bytes
         position = 0
         if start > segment.base_offset:
             position = lookup.position_for(segment, start, limit)
-        extent = lookup.extent_from(segment, position, limit)
-        first = lookup.header_at(segment.files.log(), position)
-        if first is not None and first.size >= _LARGE_BATCH:
-            yield from walk_headers(extent)
-            return
-        for run in request.runs(extent):
-            yield run if isinstance(run, Fault) else run.table
+        previous = -1
+        for table in walk_headers(lookup.extent_from(segment, position, limit)):
+            if isinstance(table, Fault) or not _confirm_counts(table):
+                break
+            yield table
+            last = table[len(table) - 1]
+            position, previous = last.next_position, last.last_offset
+        for run in request.runs(lookup.extent_from(segment, position, limit, previous)):
+            if isinstance(run, Fault):
+                yield run
+                return
+            if run.table.summary().least_magic < 2:
+                what = "a batch whose header does not tell its records"
+                yield Fault(CorruptError(what, segment.path, run.base), run.base)
+                return
+            yield run.table
 
     def _count_decoded(
         self, segment: Segment, start: int, end: int, request: ScanRequest
@@ -610,3 +620,13 @@ def last_offset(
             return last
         high, step = start, step * 8
     return None
+
+
+def _confirm_counts(table: BatchTable) -> bool:
+    """Returns whether each batch has as many records as offsets, as a producer writes them. A wrong
+    field of a header shows in this, or in the order of offsets, which a walk checks."""
+    rows = table.rows
+    spans = rows[:, b.LAST_OFFSET] - rows[:, b.BASE_OFFSET] + 1
+    is_dense = (rows[:, b.RECORD_COUNT] == spans) & (rows[:, b.MAGIC] > 1)
+    # A flag that hides many records is no field that another one confirms.
+    return bool((is_dense & (~table.flagged(CONTROL_MASK) | (spans == 1))).all())
