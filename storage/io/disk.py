@@ -30,6 +30,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
+from mmap import ACCESS_READ, mmap
 from typing import NamedTuple
 
 from ..errors import CorruptError, LogDirError, SegmentGone
@@ -191,7 +192,7 @@ class DirFd:
 
     def read_small(self, name: str, limit: int) -> bytes:
         """Returns the content of `name`. Raises CorruptError if it has more than `limit` bytes."""
-        return _read_small(self.open(name), limit)
+        return read_small(self.open(name), limit)
 
     @contextmanager
     def _opened(self) -> Iterator[OpenedDirectory]:
@@ -248,7 +249,7 @@ class OpenDirFd:
 
     def read_small(self, name: str, limit: int) -> bytes:
         """Returns the content of `name`, as `DirFd.read_small`."""
-        return _read_small(self.open(name), limit)
+        return read_small(self.open(name), limit)
 
     def is_removed(self) -> bool:
         """Returns whether its name no longer exists or belongs to another directory; False if that
@@ -347,6 +348,11 @@ class OpenFile:
                 break
             filled += count
         return filled
+
+    def content(self, size: int) -> mmap | bytes:
+        """Returns the first `size` > 0 bytes, for many small accesses in any order. Raises
+        ValueError if the file has fewer."""
+        return mmap(self.fd, size, access=ACCESS_READ)
 
     def _pread(self, position: int, size: int) -> bytes:
         try:
@@ -447,10 +453,10 @@ def read_given(path: str, limit: int) -> bytes:
     and OSError."""
     with located(path, CorruptError):
         descriptor = openat.open_given(path)
-    return _read_small(OpenFile(descriptor, path), limit)
+    return read_small(OpenFile(descriptor, path), limit)
 
 
-def _read_small(file: OpenFile, limit: int) -> bytes:
+def read_small(file: OpenFile, limit: int) -> bytes:
     data = file.read(0, limit + 1)
     if len(data) > limit:
         raise CorruptError(f"larger than {limit} bytes, the limit for this file", file.path)

@@ -390,7 +390,7 @@ class WritableFile(OpenFile):
         """Makes the first `size` bytes of another file the content of this one, which is empty.
         Shares the blocks where the file system can; holes stay holes."""
         with _named(self.path):
-            is_clone = size == source.size() and _calls.clone(self.fd, source.fd)
+            is_clone = source.fd >= 0 and size == source.size() and _calls.clone(self.fd, source.fd)
         position = size if is_clone else source.next_data(0)
         while position < size:
             data = source.read(position, min(_COPIED, size - position))

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import NamedTuple, TypeVar
 
+from ..backup.opening import open_directory
+from ..backup.repository import MARKER
 from ..config.topic_file import (
     MAX_TOPIC_CONFIGS_BYTES,
     TOPIC_CONFIGS_FILE,
@@ -98,9 +100,10 @@ class LogDir:
     """One path of Kafka's `log.dirs`."""
 
     def __init__(self, path: str) -> None:
-        """Raises LogDirError, with what it looks like instead, if `path` is not a log directory."""
+        """Raises LogDirError, with what it looks like instead, if `path` is not a log directory:
+        one of the disk, or one of a backup's point in time, by a path of `backup.opening`."""
         self.path = path
-        self.directory = DirFd(path)
+        self.directory = open_directory(path)
         self._meta = self._small(
             names.META_PROPERTIES_FILE,
             MAX_PROPERTIES_BYTES,
@@ -266,6 +269,9 @@ def check_is_log_dir(directory: DirFd) -> None:
         entries = directory.list()
     except SegmentGone:
         raise LogDirError(directory.path, "no such directory") from None
+    if any(entry.name == MARKER for entry in entries):
+        why = "a backup, which can only be read; `kafkafs revive` makes a new directory of it"
+        raise LogDirError(directory.path, why)
     below = [entry.name for entry in entries if entry.is_dir]
     # Without meta.properties it may be part of a backup, if it contains a log.
     if any(names.parse_partition_dir(name) and _has(directory, name, _is_log) for name in below):

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+from ..backup.opening import expand, open_directory
 from ..config.topic_file import newest
 from ..errors import (
     ConfigError,
@@ -92,15 +93,18 @@ class LogDirs:
         paths: str | Sequence[str],
         context: ReadContext | None = None,
         preferred: str = "",
+        at_ms: int | None = None,
     ) -> None:
-        """`preferred`: the one of `paths` to serve where they contradict each other, and whose
-        replicas to serve; "" if none.
+        """`at_ms`: of backups, the newest point at or before this time is opened (ms since 1970;
+        None for the newest). `preferred`: the one of `paths` to serve where they contradict each
+        other, and whose replicas to serve; "" if none.
 
         Raises LogDirError if one of `paths` is not a log directory, or is given twice, or if they
         belong to different clusters or are copies of one directory and none is preferred;
         ConfigError if `preferred` is not one of them."""
         listed = paths.split(",") if isinstance(paths, str) else paths
-        self.dirs = tuple(LogDir(path.strip()) for path in listed if path.strip())
+        given = [path.strip() for path in listed if path.strip()]
+        self.dirs = tuple(LogDir(each) for path in given for each in expand(path, at_ms))
         if not self.dirs:
             raise LogDirError(str(paths), "no log directory given")
         _refuse_duplicates(self.dirs)
@@ -292,7 +296,7 @@ def _refuse_duplicates(log_dirs: Sequence[LogDir]) -> None:
 def _path_identity(path: str) -> tuple[int, int] | None:
     """Returns device and inode of a path given by the user; None if it cannot be a directory."""
     with suppress(SegmentGone, LogDirError, ValueError):  # ValueError: it contains a NUL
-        return _identity(DirFd(local_path(path)))
+        return _identity(open_directory(local_path(path)))
     return None
 
 

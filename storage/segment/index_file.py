@@ -22,7 +22,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from mmap import ACCESS_READ, mmap
+from mmap import mmap
 from struct import Struct
 from typing import ClassVar, Generic, Self, TypeVar
 
@@ -140,7 +140,7 @@ class IndexFile:
         """Maps `count` entries. mmap raises ValueError if the file is shorter by now."""
         if count == 0:
             return b""
-        return mmap(self.file.fd, count * self._layout.size, access=ACCESS_READ)
+        return self.file.content(count * self._layout.size)
 
     def _count_written(self, known: int) -> int:
         """Returns the number of written entries, of which `known` have been seen before."""
