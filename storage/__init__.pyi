@@ -219,7 +219,6 @@ from .operations.backup.points import prune_points as prune_points
 from .operations.backup.points import verify_points as verify_points
 from .operations.backup.request import BackedUpPartition as BackedUpPartition
 from .operations.backup.request import Backup as Backup
-from .operations.backup.request import BackupNote as BackupNote
 from .operations.backup.request import FinishedPoint as FinishedPoint
 from .operations.cluster import ClusterState as ClusterState
 from .operations.cluster import ClusterSubject as ClusterSubject

@@ -140,8 +140,8 @@ class PointDirectory(DirFd):
         return HeldPointDirectory(self)
 
     def _open(self) -> int:
-        """Raises OSError: there is no directory that a file could be written to."""
-        raise OSError(errno.EROFS, os.strerror(errno.EROFS), self.path)
+        """Raises OSError: a point has no directory that could be opened for writing."""
+        raise OSError(errno.EROFS, "a backup can only be read", self.path)
 
     def __repr__(self) -> str:
         return f"PointDirectory({self.path!r})"

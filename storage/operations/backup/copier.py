@@ -26,7 +26,7 @@ from .file_copier import Advance, CopiedFile, FileCopier, Pack, PackedPiece, is_
 #: Smaller pieces share an object, of about this size.
 SMALL_BYTES: Final = 64 << 10
 _PACK_BYTES: Final = 8 << 20
-_READ_BYTES: Final = 1 << 20
+_READ_BYTES: Final = 256 << 10
 # The end of what a file had at the last run: if it is still the same, nothing before it was
 # truncated and written again. A broker that truncates continues with batches of a later epoch.
 _COMPARED_BYTES: Final = 64 << 10
@@ -34,7 +34,7 @@ _COMPARED_BYTES: Final = 64 << 10
 _LONGEST_SLEEP: Final = 0.5
 
 
-class Throttle:
+class Bandwidth:
     """Limits the bytes per second that all threads read; None for no limit."""
 
     def __init__(self, bandwidth: int | None) -> None:
@@ -62,13 +62,13 @@ class Copier(FileCopier):
         self,
         repository: WritableRepository,
         objects: dict[str, StoredObject],
-        throttle: Throttle,
+        bandwidth: Bandwidth,
         *,
         reread: bool,
     ) -> None:
         super().__init__(objects)
         self._repository = repository
-        self._throttle, self._reread = throttle, reread
+        self._bandwidth, self._reread = bandwidth, reread
         self._pack = Pack()
         # What this run has copied, by identity, for partitions that are copied again.
         self._copied: dict[tuple[int, int], CopiedFile] = {}
@@ -267,7 +267,7 @@ class Copier(FileCopier):
             yield from self._read(source, position, item.base - position)
             last = item.table[len(item.table) - 1]
             data = item.data[: last.next_position - item.base]
-            self._throttle.take(len(data))
+            self._bandwidth.take(len(data))
             yield data
             position = last.next_position
         yield from self._read(source, position, end - position)
@@ -276,7 +276,7 @@ class Copier(FileCopier):
         buffer = memoryview(bytearray(min(size, _READ_BYTES)))
         while size > 0:
             count = min(size, len(buffer))
-            self._throttle.take(count)
+            self._bandwidth.take(count)
             if source.read_into(position, buffer[:count]) < count:
                 raise SegmentGone(source.path)
             yield buffer[:count]

@@ -22,7 +22,7 @@ from ...log_dirs.log_dir import LogDir
 from ...segment.segment import Segment
 from ..output_dir import refuse_in_log_dir
 from ..request import SILENT, PartitionFailed, ProgressListener
-from .copier import Copier, Throttle
+from .copier import Copier, Bandwidth
 from .file_copier import CopiedFile, DryCopier, FileCopier
 from .fixing import Changed, FixedLogDir, FixedPartition, fix
 from .log_dir_files import checkpoints, left_out, open_files
@@ -57,8 +57,8 @@ def make_point(
         return
     with WritableRepository(request.output) as writable:
         known = _Known.of(writable, writable.sizes)
-        throttle = Throttle(request.bandwidth)
-        copier = Copier(writable, known.objects, throttle, reread=request.reread)
+        bandwidth = Bandwidth(request.bandwidth)
+        copier = Copier(writable, known.objects, bandwidth, reread=request.reread)
         yield from _Run(engine, request, copier, known, progress).rows(writable)
 
 
@@ -308,9 +308,10 @@ class _Run:
                 advance,
             )
         )
-        for name, file in opened.indexes:
-            path = self._path(fixed, name)
-            files.append(self._copier.copy(file, path, file.size(), self._prior(unit.number, path)))
+        for index in opened.indexes:
+            path = self._path(fixed, index.name)
+            prior = self._prior(unit.number, path)
+            files.append(self._copier.copy(index.file, path, index.size, prior))
         tail = fixed.view.tail if segment.is_active else None
         if tail is None:
             return _Copied(files)

@@ -2,8 +2,8 @@
 
 - Logs: of each segment that is served, under its final name, also if a broker died before it had
   renamed the cleaner's output. The active one ends with its last whole batch.
-- Indexes of sealed segments, or of all if the broker had shut down cleanly. Those of the active one
-  are rebuilt by whoever opens the copy, as a broker does after a crash.
+- Indexes: those of the active segment without the space that a broker keeps at their ends, and up
+  to the end of the log.
 - Producer snapshots, the leader epochs and the topic's id; of the metadata, also its snapshots and
   the state of the quorum.
 
@@ -32,7 +32,12 @@ from ...format.files.names import (
     segment_file,
 )
 from ...io.disk import NoFile, OpenFile, read_small
+from ...segment import offset_index, time_index, txn_index
+from ...segment.index_file import IndexFile
+from ...segment.offset_index import OffsetIndex
 from ...segment.segment import Segment
+from ...segment.time_index import TimeIndex
+from ...segment.txn_index import TransactionIndex
 from .fixing import Changed, FixedPartition
 
 _INDEXES: Final = (FileKind.INDEX, FileKind.TIMEINDEX, FileKind.TXNINDEX)
@@ -40,45 +45,75 @@ _MAX_EPOCHS_BYTES: Final = 16 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class LogCopy:
-    """A log to copy, and its `indexes` by name, which belong to it."""
+class OpenedLog:
+    """A log to copy, and its indexes."""
 
     name: str
-    segment: Segment
     file: OpenFile
-    indexes: Sequence[tuple[str, OpenFile]] = ()
+    indexes: Sequence[OpenedIndex]
 
 
-def open_log(fixed: FixedPartition, segment: Segment, *, is_clean: bool) -> LogCopy | None:
+@dataclass(frozen=True, slots=True)
+class OpenedIndex:
+    """An index to copy, the first `size` bytes of it."""
+
+    name: str
+    file: OpenFile
+    size: int
+
+
+def open_log(fixed: FixedPartition, segment: Segment, *, is_clean: bool) -> OpenedLog | None:
     """Opens a segment, None if something else has the name of its log. Raises SegmentGone if it was
-    deleted or replaced."""
+    deleted or replaced. `is_clean`: its broker has shut down, and completed the indexes."""
     file = segment.files.log()
-    name = segment_file(segment.base_offset, FileKind.LOG)
     if isinstance(file, NoFile):
         return None
-    if segment.is_active and not is_clean:
-        return LogCopy(name, segment, file)
-    return LogCopy(name, segment, file, _open_indexes(fixed, segment))
+    name = segment_file(segment.base_offset, FileKind.LOG)
+    is_growing = segment.is_active and not is_clean
+    return OpenedLog(name, file, _open_indexes(fixed, segment, is_growing=is_growing))
 
 
-def _open_indexes(fixed: FixedPartition, segment: Segment) -> list[tuple[str, OpenFile]]:
+def _open_indexes(fixed: FixedPartition, segment: Segment, *, is_growing: bool) -> list[OpenedIndex]:
     """Opens the indexes of a segment; returns none at all if one of them may belong to another log
     of the same name: whoever opens the copy rebuilds all of them then."""
-    directory = fixed.found.directory
+    directory, base = fixed.found.directory, segment.base_offset
     found = []
     for kind in _INDEXES:
         try:
-            name = segment_file(segment.base_offset, kind)
-            found.append((name, directory.open(segment.files.name(kind))))
+            file = directory.open(segment.files.name(kind))
         except (SegmentGone, CorruptError):
             if kind is not FileKind.TXNINDEX:
                 return []
+            continue
+        size = file.size()
+        if is_growing:
+            size = _bytes_within(kind, file, segment.size, fixed.view.end_offset - base, base)
+        found.append(OpenedIndex(segment_file(base, kind), file, size))
     # A log is renamed before its indexes: as long as it has its name, they are its own.
     try:
         status = directory.stat(segment.files.name(FileKind.LOG))
     except (SegmentGone, LogDirError, CorruptError):
         return []
     return found if (status.st_dev, status.st_ino) == segment.files.identity else []
+
+
+def _bytes_within(kind: FileKind, file: OpenFile, size: int, offsets: int, base: int) -> int:
+    """Returns how many bytes of a growing index are entries for the first `size` bytes of its log,
+    which are as many `offsets` from its base on."""
+    if kind is FileKind.TXNINDEX:
+        aborted = list(TransactionIndex(file).entries())
+        return txn_index.ENTRY.size * sum(each.last_offset < base + offsets for each in aborted)
+    layout, is_written = (
+        (offset_index.ENTRY, OffsetIndex.is_written)
+        if kind is FileKind.INDEX
+        else (time_index.ENTRY, TimeIndex.is_written)
+    )
+    entries = IndexFile(file, layout, is_written).entries()
+    limit = size if kind is FileKind.INDEX else offsets
+    count = entries.count
+    while count and entries[count - 1][1] >= limit:
+        count -= 1
+    return count * layout.size
 
 
 @dataclass(frozen=True, slots=True)
