@@ -77,6 +77,10 @@ class PointDirectory(DirFd):
         self._files = files
         self._content: Mapping[str, StoredFile] | None = files.directories[""]
 
+    @property
+    def is_local(self) -> bool:
+        return False
+
     def child(self, name: str) -> PointDirectory:
         directory = PointDirectory(self.path_of(name), self._files)
         directory.name = name

@@ -131,6 +131,11 @@ class DirFd:
         """The directory that it was obtained from; None if its own path was given."""
         return self._parent
 
+    @property
+    def is_local(self) -> bool:
+        """Whether it is a directory of this machine, which locks and writers can exist for."""
+        return True
+
     def path_of(self, name: str) -> str:
         """Returns the path of `name` in this directory, for messages. Raises ValueError if `name`
         is not a single plain name."""

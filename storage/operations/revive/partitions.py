@@ -240,7 +240,8 @@ class PartitionMaker:
 
     def _copy(self, found: PartitionDir, target: WritableDirFd) -> None:
         kept = [entry for entry in found.directory.list() if entry.is_file and _is_kept(entry)]
-        sealed = _sealed(kept) if self._link and found.log_dir.is_clean else frozenset()
+        can_link = self._link and found.log_dir.is_clean and found.directory.is_local
+        sealed = _sealed(kept) if can_link else frozenset()
         source = WritableDirFd(found.log_dir.path).child(found.name)
         for entry in kept:
             if entry.name not in sealed or not target.link(entry.name, source, entry.name):
