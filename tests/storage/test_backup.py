@@ -105,7 +105,8 @@ class TestRoundTrip:
         assert again.stored == 0
         assert check(repository) == 2
         ours, theirs = Engine(str(repository)), Engine(paths)
-        ours.clock = theirs.clock = SetClock(2_000_000_000_000)
+        for engine in (ours, theirs):
+            engine.clock = SetClock(2_000_000_000_000)
         assert list(list_groups(ours, ListGroups())) == list(list_groups(theirs, ListGroups()))
         for mine, other in zip(ours.log_dirs.dirs, theirs.log_dirs.dirs, strict=True):
             assert mine.is_clean == other.is_clean
@@ -275,7 +276,7 @@ class TestLiveSource:
     def test_everything_is_fixed_again_if_a_partition_disappears(
         self, source: Path, repository: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        fix = making.fix
+        fix = fixing.fix
         times: list[int] = []
 
         def remove(*args: Any) -> Any:
@@ -358,8 +359,8 @@ class TestPoints:
             (second.time_ms, second),
             (0, first),
         ):
-            engine = Engine(str(repository), at_ms=at_ms)
-            assert engine.log_dirs.dirs[0].path == f"{expected.manifest}/0"
+            found = Engine(str(repository), at_ms=at_ms)
+            assert found.log_dirs.dirs[0].path == f"{expected.manifest}/0"
         assert len(contents(first.manifest)["large", 0][0]) == 10
         assert len(contents(f"{second.manifest}/0")["large", 0][0]) == 11
 

@@ -197,9 +197,11 @@ class Copier(FileCopier):
         """Stores bytes of a file. Returns their piece, and how many had to be stored."""
         size = end - start
         if size < SMALL_BYTES:
-            piece = self._packed(b"".join(chunks()))
+            data = bytearray()
+            for chunk in chunks():  # not b"".join, which would keep chunks that are valid no more
+                data += chunk
             advance(size)
-            return piece
+            return self._packed(bytes(data))
         above, _, name = path.rpartition("/")
         folder, stem = above or "log-dir", f"{name}.{start}-{end}"
         left = self._unnamed.get(f"{folder}/{stem}")
