@@ -44,7 +44,7 @@ def contents(source: Path | str, at_ms: int | None = None) -> Contents:
         for topic, numbers in engine.topics().items()
         for number in numbers
     }
-    return {key: (scan(view)[0], view.last_stable_offset()) for key, view in views.items()}
+    return {key: (scan(view)[0], view.last_stable_offset) for key, view in views.items()}
 
 
 def check(repository: Path) -> int:
