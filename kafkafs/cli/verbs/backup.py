@@ -11,7 +11,7 @@ import click
 
 from kafkafs.storage import time_text
 
-from ..support import failures, output
+from ..support import output
 from ..support.params import (
     LocalPath,
     configs_option,
@@ -100,7 +100,7 @@ def _bandwidth(_ctx: click.Context, _parameter: click.Parameter, value: str | No
 @no_as_of_option("a backup is made of what the directories hold now")
 @configs_option
 @human_option
-@json_option("one JSON object per partition and note, then one for the point")
+@json_option("one JSON object per partition, then one for the point")
 def create_command(
     log_dirs: tuple[str, ...],
     dest: str,
@@ -143,16 +143,14 @@ class _Rows:
         self._point: FinishedPoint | None = None
 
     def put(self, row: Any) -> None:
-        from kafkafs.storage import BackedUpPartition, FinishedPoint
+        from kafkafs.storage import BackedUpPartition
 
         if self._as_json:
             output.binary().write(output.json_line(row.as_json()))
         elif isinstance(row, BackedUpPartition):
             self._partitions.append(row)
-        elif isinstance(row, FinishedPoint):
-            self._point = row
         else:
-            failures.warn(row.note)
+            self._point = row
 
     def finish(self, *, dry_run: bool) -> None:
         if self._as_json or self._point is None:
@@ -178,5 +176,7 @@ class _Rows:
         size, stored = (output.size_text(n, self._human) for n in (point.size, point.stored))
         yield ""
         yield f"{point.files} files of {size} bytes, of which {stored} are new"
+        if point.left_out:
+            yield f"{point.left_out} files and directories are left out, as the manifest says"
         if not dry_run:
             yield f"{output.shown(point.manifest)}: the point in time {time_text(point.time_ms)}"

@@ -22,12 +22,12 @@ from ...log_dirs.log_dir import LogDir
 from ...segment.segment import Segment
 from ..output_dir import refuse_in_log_dir
 from ..request import SILENT, PartitionFailed, ProgressListener
-from .copier import Copier, Bandwidth
+from .copier import Bandwidth, Copier
 from .file_copier import CopiedFile, DryCopier, FileCopier
 from .fixing import Changed, FixedLogDir, FixedPartition, fix
 from .log_dir_files import checkpoints, left_out, open_files
 from .partition_files import OtherFiles, open_log, open_others
-from .request import BackedUpPartition, Backup, BackupNote, BackupRow, FinishedPoint
+from .request import BackedUpPartition, Backup, BackupRow, FinishedPoint
 
 # How often everything is fixed again because a partition disappeared meanwhile.
 _ATTEMPTS: Final = 8
@@ -162,11 +162,6 @@ class _Run:
         yield from draft.partitions
         for error in draft.damage:
             yield PartitionFailed.of(error)
-        if draft.left_out:
-            count = len(draft.left_out)
-            yield BackupNote(
-                f"{count} files and directories were left out, as the manifest says under leftOut"
-            )
         yield FinishedPoint(
             manifest,
             time_ms,

@@ -73,7 +73,9 @@ def open_log(fixed: FixedPartition, segment: Segment, *, is_clean: bool) -> Open
     return OpenedLog(name, file, _open_indexes(fixed, segment, is_growing=is_growing))
 
 
-def _open_indexes(fixed: FixedPartition, segment: Segment, *, is_growing: bool) -> list[OpenedIndex]:
+def _open_indexes(
+    fixed: FixedPartition, segment: Segment, *, is_growing: bool
+) -> list[OpenedIndex]:
     """Opens the indexes of a segment; returns none at all if one of them may belong to another log
     of the same name: whoever opens the copy rebuilds all of them then."""
     directory, base = fixed.found.directory, segment.base_offset

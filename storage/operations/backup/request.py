@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from ...clock import time_text
@@ -67,19 +67,10 @@ class BackedUpPartition:
 
 
 @dataclass(frozen=True, slots=True)
-class BackupNote:
-    """Something that is not as in the log directories, and is no damage."""
-
-    note: str
-
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self)
-
-
-@dataclass(frozen=True, slots=True)
 class FinishedPoint:
     """The new point in time, visible unless it was a dry run. `stored`: the bytes that the run
-    added to the repository, without the manifest."""
+    added to the repository, without the manifest; `left_out`: how many files and directories are
+    not in it, as the manifest says."""
 
     manifest: str
     time_ms: int
@@ -101,4 +92,4 @@ class FinishedPoint:
         }
 
 
-BackupRow = BackedUpPartition | BackupNote | FinishedPoint
+BackupRow = BackedUpPartition | FinishedPoint
