@@ -10,13 +10,15 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ..errors import LogDirError
 from ..io.disk import DirFd
-from .manifest import Point
-from .repository import POINTS, Repository, is_repository, parse_point_name
-from .stored_files import PointDirectory, PointFiles
+from .layout import POINTS, is_repository, parse_point_name
+
+if TYPE_CHECKING:  # what only a backup needs is imported when there is one
+    from .manifest import Point
+    from .repository import Repository
 
 _MANIFEST: Final = re.compile(
     rf"(?P<path>(?:.*/)?){POINTS}/(?P<name>[0-9T.]+Z\.json)(?:/(?P<number>0|[1-9][0-9]{{0,3}}))?/*",
@@ -33,6 +35,8 @@ def expand(path: str, at_ms: int | None) -> Sequence[str]:
     if found is None:
         if not is_repository(path):
             return [path]
+        from .repository import Repository
+
         repository = Repository(path)
         time_ms = repository.time_at(at_ms)
         manifest = repository.manifest_path(time_ms)
@@ -54,6 +58,8 @@ def open_directory(path: str) -> DirFd:
     found = _parse(path)
     if found is None:
         return DirFd(path)
+    from .stored_files import PointDirectory, PointFiles
+
     repository_path, time_ms, number = found
     repository, point = _point(repository_path, time_ms)
     return PointDirectory(path, PointFiles(repository, point, number or 0))
@@ -74,5 +80,7 @@ def _parse(path: str) -> tuple[str, int, int | None] | None:
 
 @lru_cache(maxsize=_POINTS_KEPT)
 def _point(path: str, time_ms: int) -> tuple[Repository, Point]:
+    from .repository import Repository
+
     repository = Repository(path)
     return repository, repository.point(time_ms)

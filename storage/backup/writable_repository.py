@@ -18,17 +18,9 @@ from ..errors import LogDirError, LogDirLocked, SegmentGone, StorageError
 from ..format.primitives import random_uuid_text
 from ..io.durable import TEMPORARY_SUFFIX, Buffer, WritableDirFd, WritableFile
 from ..io.lock import LOCK_FILE, DirectoryLock
+from .layout import MARKER, OBJECTS, POINTS, UNFINISHED, is_repository, point_name
 from .manifest import Point, StoredObject, format_manifest
-from .repository import (
-    MARKER,
-    OBJECTS,
-    POINTS,
-    UNFINISHED,
-    Repository,
-    format_marker,
-    is_repository,
-    point_name,
-)
+from .repository import Repository, format_marker
 
 #: How many digits of its SHA-256 an object has in its name.
 DIGITS: Final = 32

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import NamedTuple, TypeVar
 
+from ..backup.layout import MARKER
 from ..backup.opening import open_directory
-from ..backup.repository import MARKER
 from ..config.topic_file import (
     MAX_TOPIC_CONFIGS_BYTES,
     TOPIC_CONFIGS_FILE,

@@ -19,6 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkafs.storage.backup.keeping import Keep
+from kafkafs.storage.backup.layout import parse_point_name, point_name
 from kafkafs.storage.backup.manifest import (
     Noted,
     Piece,
@@ -30,7 +31,7 @@ from kafkafs.storage.backup.manifest import (
     format_manifest,
     parse_manifest,
 )
-from kafkafs.storage.backup.repository import Repository, parse_point_name, point_name
+from kafkafs.storage.backup.repository import Repository
 from kafkafs.storage.backup.writable_repository import WritableRepository
 from kafkafs.storage.clock import SetClock, milliseconds
 from kafkafs.storage.errors import CorruptError, LogDirError, SegmentGone

@@ -107,7 +107,7 @@ def verify_command(dest: str, at: int | None, as_json: bool) -> int:
     --at, only those of the newest point at or before TIME.
 
     Missing and changed objects are reported on stderr, with exit code 1. If they are removed, the
-    next backup stores them again from what LOG_DIRS still have.
+    next backup stores their bytes again, as far as LOG_DIRS still have them.
     """
     from kafkafs.storage import verify_points
 

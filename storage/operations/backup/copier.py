@@ -14,8 +14,8 @@ import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Final
 
+from ...backup.layout import PACKS
 from ...backup.manifest import Piece, SourceState, StoredFile, StoredObject
-from ...backup.repository import PACKS
 from ...backup.writable_repository import WritableRepository, object_name
 from ...errors import CorruptError, SegmentGone
 from ...io.disk import OpenFile

@@ -8,8 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from ...backup.layout import is_repository
 from ...backup.manifest import Noted, Point, StoredFile, StoredLogDir, StoredObject
-from ...backup.repository import Repository, is_repository
+from ...backup.repository import Repository
 from ...backup.writable_repository import WritableRepository
 from ...concurrency.unit_threads import Advance, run_units
 from ...errors import CorruptError, LogDirError, SegmentGone

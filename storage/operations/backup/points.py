@@ -181,7 +181,9 @@ def _problem(repository: Repository, stored: StoredObject, advance: Advance) -> 
     if digest.hexdigest() == stored.sha256:
         return None
     what = "an object whose SHA-256 is not the one in the manifest: its bytes were changed"
-    return CorruptError(f"{what}; remove it, so that the next backup stores it again", file.path)
+    return CorruptError(
+        f"{what}; remove it, so that the next backup stores its bytes again", file.path
+    )
 
 
 def prune_points(path: str, keep: Keep, *, dry_run: bool = False) -> Pruned:
