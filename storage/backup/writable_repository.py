@@ -112,9 +112,9 @@ class WritableRepository(Repository):
                 with suppress(FileExistsError):
                     self._objects.make(folder)
                 self._folders.add(folder)
-        self._unfinished.rename(temporary, name)
-        self._objects.child(folder).take(name, self._unfinished)
-        with self._guard:
+            # Together: an object of another folder may have the same name and bytes.
+            self._unfinished.rename(temporary, name)
+            self._objects.child(folder).take(name, self._unfinished)
             self.sizes[stored.name] = stored.size
 
     def has(self, stored: StoredObject) -> bool:

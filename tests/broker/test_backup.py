@@ -50,7 +50,9 @@ def test_every_point_is_a_state_of_the_broker(
     repository = tmp_path / "backup"
     points: list[FinishedPoint] = []
     while not all(each.done() for each in writing) or not points:
-        rows = list(make_point(Engine([str(path) for path in broker.log_dirs]), Backup(str(repository))))
+        rows = list(
+            make_point(Engine([str(path) for path in broker.log_dirs]), Backup(str(repository)))
+        )
         assert failures_in(rows) == []
         assert isinstance(rows[-1], FinishedPoint)
         points.append(rows[-1])

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -438,6 +439,15 @@ class TestPoints:
             assert contents(repository) == contents(source)  # reading needs no lock
             other.kill()
         back_up(source, repository)  # the lock of a killed process is free
+
+    def test_threads_store_the_same_bytes_at_once(self, repository: Path) -> None:
+        """Equal files of two partitions have the same name in two folders."""
+        with WritableRepository(str(repository)) as writable:
+            pairs = [(folder, str(stem)) for stem in range(40) for folder in ("a-0", "b-0")]
+            with ThreadPoolExecutor(4) as executor:
+                found = list(executor.map(lambda pair: writable.put(*pair, b"bytes"), pairs))
+        assert {each.name for each in found} == Repository(str(repository)).objects().keys()
+        assert len(found) == len(pairs)
 
     def test_a_directory_with_other_things_is_refused(self, source: Path, tmp_path: Path) -> None:
         (tmp_path / "other").mkdir()

@@ -30,6 +30,8 @@ from .log_dir_files import checkpoints, left_out, open_files
 from .partition_files import OtherFiles, open_log, open_others
 from .request import BackedUpPartition, Backup, BackupRow, FinishedPoint
 
+# Threads that wait until objects are on the disk, while as many as there are processors copy.
+_SYNCING: Final = 2
 # How often everything is fixed again because a partition disappeared meanwhile.
 _ATTEMPTS: Final = 8
 # Points that are looked through for one of all topics, to know what the repository has.
@@ -257,6 +259,7 @@ class _Run:
                 lambda unit, advance: self._copy(unit, advance, is_clean=clean[unit.number]),
                 lambda unit: unit.size,
                 lambda now, total: self._progress.report("copying", now, total),
+                _SYNCING,
             )
             again: dict[tuple[int, str], FixedPartition] = {}
             for unit, result in zip(units, results, strict=True):
