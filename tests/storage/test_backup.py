@@ -155,6 +155,8 @@ class TestRoundTrip:
         assert "position 20" in failure
         copy = Engine(str(repository)).log("large", 0).view().segments[0].files.log()
         assert copy.holds(bytes(data))
+        again = list(making.make_point(Engine(str(source)), Backup(str(repository))))
+        assert failures_in(again) == [failure]  # although it is not read again
 
     def test_the_source_is_only_read(self, source: Path, repository: Path) -> None:
         before = fingerprint(source)
@@ -445,7 +447,9 @@ class TestPoints:
         with WritableRepository(str(repository)) as writable:
             pairs = [(folder, str(stem)) for stem in range(40) for folder in ("a-0", "b-0")]
             with ThreadPoolExecutor(4) as executor:
-                found = list(executor.map(lambda pair: writable.put(*pair, b"bytes"), pairs))
+                found = list(
+                    executor.map(lambda pair: writable.put(pair[0], pair[1], b"bytes"), pairs)
+                )
         assert {each.name for each in found} == Repository(str(repository)).objects().keys()
         assert len(found) == len(pairs)
 

@@ -68,11 +68,13 @@ def make_point(
 @dataclass(frozen=True, slots=True)
 class _Known:
     """What a repository has: files of each log directory, by its path, and all objects that they
-    are from. `newest_ms`: the time of its newest point, -1 if there is none."""
+    are from. `newest_ms`: the time of its newest point, -1 if there is none. `damage`: what is
+    wrong with files, by their paths."""
 
     files: Mapping[str, Files]
     objects: dict[str, StoredObject]
     newest_ms: int
+    damage: Mapping[str, Sequence[str]]
 
     @classmethod
     def of(cls, repository: Repository | None, sizes: Mapping[str, int]) -> _Known:
@@ -80,6 +82,7 @@ class _Known:
         missing count as unknown, so that they are stored again."""
         files: dict[str, dict[str, StoredFile]] = {}
         objects: dict[str, StoredObject] = {}
+        damage: dict[str, list[str]] = {}
         times = [] if repository is None else repository.times()
         for time_ms in times[: -_POINTS_READ - 1 : -1]:
             assert repository is not None
@@ -93,9 +96,11 @@ class _Known:
                 for file in log_dir.files:
                     if all(piece.object in there for piece in file.pieces):
                         of_dir.setdefault(file.path, file)
+            for each in point.damage:
+                damage.setdefault(each.path, []).append(each.why)
             if not point.topics:
                 break
-        return cls(files, objects, times[-1] if times else -1)
+        return cls(files, objects, times[-1] if times else -1, damage)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,9 +118,13 @@ class _Unit:
 
 @dataclass(frozen=True, slots=True)
 class _Copied:
+    """What a unit is in the point. `damage`: beside that of the copied bytes. `cut`: what is wrong
+    with bytes that are left out."""
+
     files: Sequence[CopiedFile]
     left_out: Sequence[Noted] = ()
-    faults: Sequence[CorruptError] = ()
+    damage: Sequence[CorruptError] = ()
+    cut: Sequence[CorruptError] = ()
 
 
 @dataclass(slots=True)
@@ -125,6 +134,7 @@ class _Draft:
     files: list[list[CopiedFile]]
     left_out: list[Noted] = field(default_factory=list)
     damage: list[CorruptError] = field(default_factory=list)
+    cut: list[CorruptError] = field(default_factory=list)
     partitions: list[BackedUpPartition] = field(default_factory=list)
 
 
@@ -163,7 +173,7 @@ class _Run:
             repository.publish(point)
             manifest = repository.manifest_path(time_ms)
         yield from draft.partitions
-        for error in draft.damage:
+        for error in (*draft.damage, *draft.cut):
             yield PartitionFailed.of(error)
         yield FinishedPoint(
             manifest,
@@ -185,7 +195,7 @@ class _Run:
         used = {piece.object for each in log_dirs for file in each.files for piece in file.pieces}
         objects = {name: self._copier.objects[name] for name in sorted(used)}
         topics = [topic for topic, _ in self._request.selection.names]
-        damage = [Noted(error.file, _what(error)) for error in draft.damage]
+        damage = [Noted(posixpath.abspath(each.file), _what(each)) for each in draft.damage]
         return Point(time_ms, log_dirs, objects, tuple(topics), draft.left_out, damage)
 
     # -- copying -----------------------------------------------------------------------------------
@@ -220,8 +230,11 @@ class _Run:
         draft.files[number] += files
         for each in copied:
             draft.left_out += each.left_out
-            draft.damage += each.faults
-            draft.damage += (fault for file in each.files for fault in file.faults)
+            draft.damage += each.damage
+            draft.cut += each.cut
+            for file in each.files:
+                draft.damage += file.faults
+                draft.damage += self._known_damage(number, file)
         found, view = fixed.found, fixed.view
         draft.partitions.append(
             BackedUpPartition(
@@ -316,7 +329,7 @@ class _Run:
             return _Copied(files)
         position = tail.error.position
         why = f"the bytes from position {position} on are no whole batch: {tail.error.what}"
-        return _Copied(files, (Noted(segment.path, why),), (tail.error,))
+        return _Copied(files, (Noted(segment.path, why),), cut=(tail.error,))
 
     def _others(self, unit: _Unit, others: OtherFiles) -> _Copied:
         fixed, files = unit.partition, []
@@ -332,6 +345,15 @@ class _Run:
     def _path(self, fixed: FixedPartition, name: str) -> str:
         found = fixed.found
         return f"{partition_dir(found.topic, found.partition)}/{name}"
+
+    def _known_damage(self, number: int, file: CopiedFile) -> Iterator[CorruptError]:
+        """Yields what was wrong with a file whose beginning, at least, was not read again."""
+        prior = self._prior(number, file.path)
+        if prior is None or not file.pieces or file.pieces[0] not in prior.pieces:
+            return
+        path = posixpath.join(self._paths[number], file.path)
+        for why in dict.fromkeys(self._known.damage.get(path, ())):
+            yield CorruptError(why, path)
 
     def _prior(self, number: int, path: str) -> StoredFile | None:
         """Returns what is known of a file from earlier points."""
