@@ -1,4 +1,5 @@
 from . import errors as errors
+from .backup.keeping import Keep as Keep
 from .cleaner.cleaned import CleanedSegment as CleanedSegment
 from .cleaner.cleaning import CleanedSink as CleanedSink
 from .cleaner.cleaning import CleaningResult as CleaningResult
@@ -217,6 +218,16 @@ from .metadata.history import ClusterChange as ClusterChange
 from .operations.append import AppendedLines as AppendedLines
 from .operations.append import AppendLines as AppendLines
 from .operations.append import append_lines as append_lines
+from .operations.backup.making import make_point as make_point
+from .operations.backup.points import ListedPoint as ListedPoint
+from .operations.backup.points import Pruned as Pruned
+from .operations.backup.points import PrunedPoint as PrunedPoint
+from .operations.backup.points import list_points as list_points
+from .operations.backup.points import prune_points as prune_points
+from .operations.backup.points import verify_points as verify_points
+from .operations.backup.request import BackedUpPartition as BackedUpPartition
+from .operations.backup.request import Backup as Backup
+from .operations.backup.request import FinishedPoint as FinishedPoint
 from .operations.cluster import ClusterState as ClusterState
 from .operations.cluster import ClusterSubject as ClusterSubject
 from .operations.cluster import DescribeCluster as DescribeCluster

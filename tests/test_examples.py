@@ -21,6 +21,8 @@ UNITS = {
     "mnt-kafka.mount": "mnt-kafka.mount",
     "kafkafs@.service": "kafkafs@orders.service",
     "kafkafs-verify@.service": "kafkafs-verify@var-lib-kafka-data.service",
+    "kafkafs-backup.service": "kafkafs-backup.service",
+    "kafkafs-backup.timer": "kafkafs-backup.timer",
     "kafkafs-verify@.timer": "kafkafs-verify@var-lib-kafka-data.timer",
 }
 

@@ -51,6 +51,7 @@ VERBS: Final = {
     "diff": "diff",
     "report": "report",
     "restore": "restore",
+    "backup": "backup",
     "export": "export",
     "import": "import_",
     "transactions": "transactions",

@@ -34,9 +34,11 @@ def run_units(
     work: Callable[[Unit, Advance], Result],
     size: Callable[[Unit], int],
     report: Callable[[int, int], None],
+    waiting: int = 0,
 ) -> list[Result]:
     """Returns the results of `work` for all units, in their order. The largest units begin first.
 
+    There are as many threads as processors, and `waiting` more for units that wait for a disk.
     `size` returns the bytes of a unit; `report` is called in this thread with the bytes that are
     done and the total. The first error, also one of `report` or of a signal, ends the other units
     at their next `Advance`, and is raised when they have ended.
@@ -47,7 +49,7 @@ def run_units(
         return [work(unit, progress.advance) for unit in units]
     progress = _Progress(lambda done: None)
     order = sorted(range(len(units)), key=lambda number: -size(units[number]))
-    executor = ThreadPoolExecutor(processors(), thread_name_prefix="kafkafs-unit")
+    executor = ThreadPoolExecutor(processors() + waiting, thread_name_prefix="kafkafs-unit")
     try:
         started = {
             number: executor.submit(work, units[number], progress.advance) for number in order

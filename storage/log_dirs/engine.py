@@ -82,14 +82,15 @@ class Engine:
         """Raises LogDirError if one of ``paths`` (a list, or comma-separated) is not a log
         directory, or if they are of different clusters, ConfigError if Kafka would refuse one of
         this run's ``configs``. With ``at_ms`` (ms since 1970) everything is shown as it was at that
-        time, and `clock` stands still there: see `log/read/as_of.py`."""
+        time, and `clock` stands still there: see `log/read/as_of.py`. Of a backup, the newest point
+        is opened, or the newest one at or before that time."""
         self.at_ms = at_ms
         if at_ms is not None:
             self.clock = SetClock(at_ms)
         self.configs = run_configs((configs or {}).items())
         reader = reader_config(self.configs)
         self.context = ReadContext(read_limits(reader))
-        self.log_dirs = LogDirs(paths, self.context, reader)
+        self.log_dirs = LogDirs(paths, self.context, reader, at_ms)
         self._past = None if at_ms is None else Past(at_ms, self.log_dirs, self.context)
         self.latest = LatestRecords(reader.kafkafs_key_cache_bytes)
         self._logs: dict[TopicPartition, tuple[PartitionDir, Log]] = {}

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import NamedTuple, TypeVar
 
+from ..backup.layout import MARKER
+from ..backup.opening import open_log_dir
 from ..config.topic_file import (
     MAX_TOPIC_CONFIGS_BYTES,
     TOPIC_CONFIGS_FILE,
@@ -28,7 +30,6 @@ from ..format.files.checkpoints import (
 )
 from ..format.files.names import PartitionDirName, PartitionState, TopicPartition
 from ..io.directory import Directory, DirectoryEntry, FileType, HeldDirectory
-from ..io.opening import open_directory
 from ..io.remote.settings import DEFAULTS, RemoteSettings
 from ..io.small_file import SmallFile, Stamp, read_value, stamp
 from ..wording import printable
@@ -109,10 +110,11 @@ class LogDir:
     ) -> None:
         """`settings` are for a URL or an archive. `directory`: how to read `path`, if not as it is
         there. `is_bare`: it has nothing but partitions. Raises LogDirError, with what it looks like
-        instead, if `path` is not a log directory."""
+        instead, if `path` is not a log directory: a local one, one behind a URL or in an archive,
+        or one of a backup's point in time (`backup.opening`)."""
         self.path = path
         self._is_bare = is_bare
-        self.directory = open_directory(path, settings) if directory is None else directory
+        self.directory = open_log_dir(path, settings) if directory is None else directory
         self._meta = self._small(
             names.META_PROPERTIES_FILE,
             MAX_PROPERTIES_BYTES,
@@ -279,6 +281,9 @@ def check_is_log_dir(directory: Directory) -> None:
         entries = directory.list()
     except SegmentGone:
         raise LogDirError(directory.path, "no such directory") from None
+    if any(entry.name == MARKER for entry in entries):
+        why = "a backup, which can only be read; `kafkafs revive` makes a new directory of it"
+        raise LogDirError(directory.path, why)
     below = [entry.name for entry in entries if entry.is_dir]
     # Without meta.properties it may be part of a backup, if it contains a log.
     if any(names.parse_partition_dir(name) and _has(directory, name, _is_log) for name in below):

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+from ..backup.opening import expand, open_log_dir
 from ..config.kafka import ReaderConfig
 from ..config.topic_file import newest
 from ..errors import (
@@ -26,7 +27,6 @@ from ..format.files.names import METADATA_TOPIC, PartitionState, TopicPartition
 from ..format.messages.remote_log_metadata import REMOTE_LOG_METADATA_TOPIC
 from ..io.directory import Directory
 from ..io.local_path import absolute_path, local_path, location
-from ..io.opening import open_directory
 from ..log.read.context import ReadContext
 from ..log.read.log import Log
 from ..metadata.cluster_metadata import ClusterMetadata
@@ -106,9 +106,11 @@ class LogDirs:
         paths: str | Sequence[str],
         context: ReadContext | None = None,
         config: ReaderConfig | None = None,
+        at_ms: int | None = None,
     ) -> None:
         """`config` names the one of `paths` to serve where they contradict each other, and whose
-        replicas to serve, and the remote storage of their topics.
+        replicas to serve, and the remote storage of their topics. `at_ms`: of backups, the newest
+        point at or before this time is opened (ms since 1970; None for the newest).
 
         Raises LogDirError if one of `paths` is not a log directory, or is given twice, or if they
         belong to different clusters or are copies of one directory and none is preferred;
@@ -120,7 +122,8 @@ class LogDirs:
         self._tiering = Tiering(
             config, context, self._metadata_numbers, self._open_remote_log_metadata
         )
-        self.dirs = tuple(self._open(path.strip()) for path in listed if path.strip())
+        given = [path.strip() for path in listed if path.strip()]
+        self.dirs = tuple(self._open(each) for path in given for each in expand(path, at_ms))
         if not self.dirs:
             raise LogDirError(str(paths), "no log directory given")
         _refuse_duplicates(self.dirs)
@@ -347,7 +350,7 @@ def _refuse_duplicates(log_dirs: Sequence[LogDir]) -> None:
 def _path_identity(path: str) -> tuple[int, int] | None:
     """Returns device and inode of a path given by the user; None if it cannot be a directory."""
     with suppress(SegmentGone, LogDirError, ValueError):  # ValueError: it contains a NUL
-        return _identity(open_directory(location(path)))
+        return _identity(open_log_dir(location(path)))
     return None
 
 

@@ -78,6 +78,10 @@ class TieredDirectory(AssembledDirectory):
         self._tier = tier
         self._last: TieredListing | None = None
 
+    @property
+    def is_local(self) -> bool:
+        return self._local.is_local
+
     def hold(self, parent: HeldDirectory | None = None) -> TieredListing:
         held = self._local.hold(parent)
         listing = TieredListing(self, held, *self._remote(held))

@@ -53,6 +53,18 @@ READING: Final[Mapping[str, list[str]]] = {
     "why": ["why DIR TOPIC/0", "why DIR NEW/0"],
     "verify": ["verify DIR", "verify DIR TOPIC/0"],
     "report": ["report DIR -o -", "report --deep DIR TOPIC NEW -o -"],
+    "backup create": [
+        "backup --dry-run DIR OUT",
+        "backup create --dry-run --json DIR EMPTY TOPIC",
+        "backup --reread DIR FULL",
+        "backup DIR FIRST/backup",
+        "backup DIR OUT NEW",
+        "backup --bandwidth fast DIR OUT",
+        "backup --at 2030-01-01 DIR OUT",
+    ],
+    "backup list": ["backup list DIR", "backup list OUT"],
+    "backup verify": ["backup verify FULL"],
+    "backup prune": ["backup prune EMPTY", "backup prune --keep-daily 7 --dry-run FULL"],
     "restore": ["restore DIR NEW --to 127.0.0.1:1", "restore --dry-run DIR NEW --to 127.0.0.1:1"],
     "export": [
         "export --format csv --by hour --from 2018-05-15 DIR -o FULL TOPIC",

@@ -241,7 +241,8 @@ class PartitionMaker:
     def _copy(self, found: PartitionDir, target: WritableDirFd) -> None:
         directory = found.directory
         kept = [entry for entry in directory.list() if entry.is_file and _is_kept(entry)]
-        sealed = _sealed(kept) if self._link and found.log_dir.is_clean else frozenset()
+        can_link = self._link and found.log_dir.is_clean and directory.is_local
+        sealed = _sealed(kept) if can_link else frozenset()
         source = WritableDirFd(found.log_dir.path).child(found.name)
         for entry in kept:
             is_linkable = entry.name in sealed and not directory.is_remote(entry.name)

@@ -1,0 +1,1 @@
+"""Makes points in time of log directories in a backup's repository."""
