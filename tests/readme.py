@@ -48,7 +48,7 @@ def commands(script: str) -> list[str]:
 
 def placed(text: str, root: Path) -> str:
     """`text` with the absolute paths that the pages use, such as /data and /mnt, below `root`."""
-    names = "data|registry|mnt|log|new|copy|damaged|lake|table"
+    names = "archive|backup|copy|damaged|data|lake|log|mnt|new|registry|table|tiered"
     return re.sub(rf"(?<![\w./])/(?=(?:{names})\b)", f"{root}/", text)
 
 

@@ -16,13 +16,13 @@ pytestmark = [pytest.mark.slow, pytest.mark.mounted, pytest.mark.timeout(600)]
 
 @pytest.fixture(scope="module")
 def printed(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """What a run prints; it leaves neither a file nor a mount behind that another one could find,
-    and the pages show that each prints the same."""
+    """What two runs print, the same each time; they leave neither a file nor a mount behind."""
     temporary = tmp_path_factory.mktemp("quickstart")
-    found = run(temporary)
+    first, second = run(temporary), run(temporary)
+    assert first == second
     assert list(temporary.iterdir()) == []
     assert str(temporary) not in Path("/proc/self/mountinfo").read_text()
-    return found
+    return first
 
 
 def run(temporary: Path) -> str:

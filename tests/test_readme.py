@@ -30,6 +30,7 @@ from kafkafs.storage.config.kafka import config_texts, reader_config, run_config
 from kafkafs.storage.log_dirs.engine import Engine
 from kafkafs.storage.log_manager import LogManager
 from tests import registry_records, warm_python
+from tests.answers import DATA
 from tests.readme import (
     API_PAGE,
     CLI_PAGE,
@@ -65,7 +66,7 @@ ANSWERS: dict[str, tuple[list[int], str]] = {
     "What was there at a time": ([0, 0], r'^\{"order":5418,(.|\n)* 0 +0 +2228 +2228 +3 '),
     "The last record": ([0], r'^\{"key":.*"offset":6673,'),
     "The records between two times": ([0], r" 2671\n.* 2672\n"),
-    "Which partition is the largest": ([0, 0], r"1209266\torders\t1\n1206903\torders\t0\n"),
+    "Which partition is the largest": ([0], r"1209266\torders\t1\n1206903\torders\t0\n"),
     "How far had each group read": (
         [0, 0],
         r'billing-manual +Classic +Empty +orders +0 +10 +0 +6674 +6664 (.|\n)*"offset":10,',
@@ -87,11 +88,20 @@ ANSWERS: dict[str, tuple[list[int], str]] = {
     "The text of schemas": ([0], r'^\{"type":"record","name":"Shorts_hard",'),
     "Open in pandas, DuckDB, Polars": ([0, 0, 0], r"\[100 rows x 8 columns\](.|\n)*20000(.|\n)*"),
     "A segment is broken": ([1, 1], r"0+2648.log: position 10401: batch 2873-2880: crc is"),
+    "Back up a running broker": (
+        [0, 0, 0],
+        r"\.json\n(.|\n)*billing-manual (.|\n)*16 partitions: nothing is wrong\nfirst\nlast\n",
+    ),
     "In a container": ([0], r""),
     "As another user": ([0, 0], r'^\{"order":'),
 }
 #: The log directories of the pages.
-SOURCES = {"data": "kafka43-clean", "damaged": "kafka43-torn", "registry": "schemas43"}
+SOURCES = {
+    "data": "kafka43-clean",
+    "damaged": "kafka43-torn",
+    "registry": "schemas43",
+    "tiered": "tier43",
+}
 KERNELS = INSTALLED_KERNELS.removeprefix("kafkafs/")
 POSITION = re.compile(r"`([\w/]+\.py)`, `([\w.]+)`")
 
@@ -289,6 +299,7 @@ def workplace(corpus: Callable[[str], Path]) -> Iterator[Path]:
         for name, source in SOURCES.items():
             copied = [str(corpus(source)), str(root / name)]
             subprocess.run(["cp", "-a", "--sparse=always", *copied], check=True)
+        shutil.copy(DATA / "corpora" / "kafka39.tar.gz", root / "archive.tar.gz")
         for mount in ("kafka", "all", "check", "log"):
             (root / "mnt" / mount).mkdir(parents=True)
         try:

@@ -208,7 +208,7 @@ class Directory(ABC):
         is not a single plain name."""
         if not openat.is_name(name):
             raise ValueError(f"not a name in a directory: {name!r}")
-        return os.path.join(self.path, name)
+        return f"{self.path}/{name}"
 
     @abstractmethod
     def list(self, wants_stat: Callable[[str], bool] | None = None) -> list[DirectoryEntry]:

@@ -139,7 +139,7 @@ class TieredDirectory(AssembledDirectory):
         return self._remote(self._local)[1].latest_offset
 
 
-class RemoteDirectory(AssembledDirectory):
+class RemotePartitionDirectory(AssembledDirectory):
     """A partition that is only in remote storage, as the directory that a broker would have."""
 
     __slots__ = ("_last", "_partition")

@@ -25,7 +25,7 @@ from ..io.directory import (
     HeldDirectory,
     ReadableFile,
 )
-from .directory import RemoteDirectory, TieredDirectory
+from .directory import RemotePartitionDirectory, TieredDirectory
 from .tier import Tier, by_topic, describe
 
 #: Topics of the brokers themselves are never in remote storage (ConfigRepository, KIP-405).
@@ -95,7 +95,7 @@ class RemoteLogDirectory(AssembledDirectory):
         found = self._partitions().get(name)
         if found is None:
             raise SegmentGone(self.path_of(name))
-        return RemoteDirectory(self, name, self._tier.partition(found))
+        return RemotePartitionDirectory(self, name, self._tier.partition(found))
 
     def _partitions(self) -> dict[str, TopicIdPartition]:
         served: dict[str, TopicIdPartition] = {}

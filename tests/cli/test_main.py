@@ -63,6 +63,7 @@ def test_version(kafkafs: Kafkafs) -> None:
         "extra schemas": ", ".join(f"{name} {version(name)}" for name in EXTRAS["schemas"]),
         "extra spark": f"pyspark {version('pyspark')}, py4j {version('py4j')}",
         "extra polars": f"polars {version('polars')}",
+        "extra tier": f"pycryptodome {version('pycryptodome')}",
         "extra sql": f"duckdb {version('duckdb')}, prompt_toolkit {version('prompt_toolkit')}",
     }
 

@@ -9,6 +9,7 @@ import os
 import shutil
 import tempfile
 import threading
+import weakref
 from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Iterator
@@ -133,7 +134,7 @@ class Archive(BlockSource):
         self._reading = threading.Lock()  # guards the archive's file, and the open members
         self._members: OrderedDict[str, IO[bytes]] = OrderedDict()
         self._reader = os.getpid()
-        self._mounted = _opened(file, settings)
+        self._mounted = _opened(file, settings, self)
         self._snapshot = Snapshot(file.path, self._listed())
         if _is_truncated(self._mounted):
             self._snapshot.problems.append(f"{printable(file.path)}: the archive is truncated")
@@ -146,7 +147,7 @@ class Archive(BlockSource):
             self._reader, self._reading = os.getpid(), threading.Lock()
             self._members.clear()
             self._file = self._file.again()
-            self._mounted = _opened(self._file, self.settings)
+            self._mounted = _opened(self._file, self.settings, self)
         with self._reading:
             try:
                 if isinstance(self._file, LocalArchiveFile):
@@ -190,8 +191,9 @@ class Archive(BlockSource):
                 yield Listed(path, kind, info.size, mtime_ns, version, info)
 
 
-def _opened(file: ArchiveFile, settings: RemoteSettings) -> Any:
-    """Returns the members of an archive, as ratarmountcore has them."""
+def _opened(file: ArchiveFile, settings: RemoteSettings, owner: Archive) -> Any:
+    """Returns the members of an archive, as ratarmountcore has them. Its file is closed with
+    `owner`."""
     path, lower = file.path, file.path.lower()
     try:
         from ratarmountcore.mountsource.formats.tar import SQLiteIndexedTar
@@ -205,6 +207,7 @@ def _opened(file: ArchiveFile, settings: RemoteSettings) -> Any:
     try:
         # The decompressor of zstd reads by a descriptor.
         opened = _on_disk(file) if lower.endswith(".zst") else io.BufferedReader(file, _BUFFER)
+        weakref.finalize(owner, opened.close)
         if lower.endswith(".zip"):
             return ZipMountSource(opened, indexFilePath=index)
         return SQLiteIndexedTar(
