@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkafs.storage.errors import ConfigError, CorruptError, LogDirError
-from kafkafs.storage.format.files.checkpoints import EpochEntry
+from kafkafs.storage.format.files.checkpoints import EpochEntry, parse_offsets
 from kafkafs.storage.format.messages.remote_log_metadata import (
     RemoteLogSegmentId,
     RemoteLogSegmentMetadata,
@@ -546,3 +546,15 @@ def test_a_published_manifest() -> None:
 def test_what_is_no_manifest(value: object) -> None:
     with pytest.raises(CorruptError):
         parse_manifest(json.dumps(value).encode())
+
+
+def test_writing_keeps_the_log_starts_of_what_is_remote(corpus: Corpus, tmp_path: Path) -> None:
+    """They are before the first local segments; without them a broker would serve again what was
+    deleted from remote storage."""
+    shutil.copytree(corpus(CORPUS) / "logs", tmp_path / "logs")
+    checkpoint = tmp_path / "logs" / "log-start-offset-checkpoint"
+    before = parse_offsets(checkpoint.read_bytes())
+    with LogManager(str(tmp_path / "logs")) as manager:
+        base = manager.writer("t-trimmed", 0).first_base_offset
+    assert before["t-trimmed", 0] == 217 < base
+    assert parse_offsets(checkpoint.read_bytes()) == before
