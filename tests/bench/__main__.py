@@ -84,6 +84,7 @@ ROWS: dict[int, Sequence[Callable[[Plan], Outcomes]]] = {
     42: [exporting.parquet],
     43: [avro_values.scan],
     44: [querying.against_parquet],
+    45: [querying.against_kcat],
 }
 
 

@@ -1,4 +1,5 @@
-"""Row 44: queries in SQL, against DuckDB on a Parquet file with the same records."""
+"""Rows 44 and 45: queries in SQL, against DuckDB on a Parquet file with the same records, and
+against kcat and jq, which ask a broker that serves them."""
 
 from __future__ import annotations
 
@@ -8,9 +9,11 @@ from typing import Final
 import pyarrow.parquet as pq
 
 import kafkafs
+from tests.bench import broker
+from tests.bench.commands import KAFKAFS
 from tests.bench.data import TOPIC, kept, made
 from tests.bench.plan import Plan
-from tests.bench.race import Outcomes, python_task, race, versus
+from tests.bench.race import Command, Outcomes, python_task, race, versus
 
 _PARTITIONS: Final = 8
 _APPENDED: Final = 50_000
@@ -19,12 +22,17 @@ _QUERIES: Final = {
     "SQL, count(*) by partition": f"SELECT partition, count(*) FROM {TOPIC} GROUP BY 1",
     "SQL, sum over a field of JSON": f"SELECT sum({_AMOUNT}) FROM {TOPIC}",
 }
+#: The same, asked with jq of what kcat prints.
+_PROGRAMS: Final = {
+    "SQL, count(*) by partition": "reduce inputs as $r ({}; .[$r.partition | tostring] += 1)",
+    "SQL, sum over a field of JSON": "reduce (inputs.payload | fromjson.amount) as $a (0; . + $a)",
+}
 
 
 def against_parquet(plan: Plan) -> Outcomes:
     """Both sessions are open. Ours reads the log anew for each query."""
     records = max(plan.records // _PARTITIONS, 1)
-    log = kept(f"json-{_PARTITIONS}x-{records}", lambda directory: _write(directory, records))
+    log = _json_log(_PARTITIONS, records)
     file = made(f"parquet-{_PARTITIONS}x-{records}", lambda to: _copy(log, to)) / "records.parquet"
     for work, query in _QUERIES.items():
         contenders = {
@@ -38,10 +46,34 @@ def against_parquet(plan: Plan) -> Outcomes:
         )  # fmt: skip
 
 
-def _write(directory: Path, records: int) -> None:
+def against_kcat(plan: Plan) -> Outcomes:
+    """From the start of the commands to their end, once: jq takes a minute for millions of
+    records."""
+    log = _json_log(1, plan.records)
+    with broker.serving(log) as kafka:
+        for work, query in _QUERIES.items():
+            place = f"-b {kafka.bootstrap} -t {TOPIC} -p 0 -o beginning"
+            piped = f"kcat -C -J -q -e {place} | jq -n '{_PROGRAMS[work]}'"
+            contenders = {
+                "ours": Command([*KAFKAFS, "sql", str(log), query]),
+                "kcat": Command(["bash", "-o", "pipefail", "-c", piped]),
+            }
+            seconds = race(contenders, 1)
+            yield versus(
+                45, f"kafkafs sql: {work}", (seconds["ours"], seconds["kcat"]), "kcat -J | jq", 50,
+                amount=plan.records / 1e6, unit="M rec/s",
+            )  # fmt: skip
+
+
+def _json_log(partitions: int, records: int) -> Path:
+    """Returns a log directory with that many records of JSON in each partition."""
+    return kept(f"json-{partitions}x-{records}", lambda to: _write(to, partitions, records))
+
+
+def _write(directory: Path, partitions: int, records: int) -> None:
     with kafkafs.open(directory, writable=True) as d:
-        d.create_topic(TOPIC, _PARTITIONS)
-        for partition in range(_PARTITIONS):
+        d.create_topic(TOPIC, partitions)
+        for partition in range(partitions):
             for first in range(0, records, _APPENDED):
                 numbers = range(first, min(first + _APPENDED, records))
                 d[TOPIC, partition].append([_value(number) for number in numbers])
