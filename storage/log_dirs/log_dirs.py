@@ -27,6 +27,7 @@ from ..format.files.names import METADATA_TOPIC, PartitionState, TopicPartition
 from ..format.messages.remote_log_metadata import REMOTE_LOG_METADATA_TOPIC
 from ..io.directory import Directory
 from ..io.local_path import absolute_path, local_path, location
+from ..io.opening import is_local
 from ..log.read.context import ReadContext
 from ..log.read.log import Log
 from ..metadata.cluster_metadata import ClusterMetadata
@@ -317,9 +318,10 @@ def _copies(log_dirs: Sequence[LogDir]) -> Iterator[tuple[LogDir, str]]:
 
 
 def _find_preferred(log_dirs: Sequence[LogDir], path: str) -> LogDir:
-    identity = _path_identity(path)
+    # A URL is compared as text, so that a wrong one is not requested from a server.
+    identity = _path_identity(path) if is_local(path) else None
     for log_dir in log_dirs:
-        if _identity(log_dir.directory) == identity:
+        if log_dir.path == path or _identity(log_dir.directory) == identity:
             return log_dir
     paths = ", ".join(printable(each.path) for each in log_dirs)
     raise ConfigError(PREFERRED_DIR, f"must be one of {paths} (got {printable(path)!r})")
