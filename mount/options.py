@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
-from kafkafs.storage import ConfigError, Isolation, LogDirError, local_path, milliseconds
+from kafkafs.storage import (
+    ConfigError,
+    Isolation,
+    LogDirError,
+    absolute_path,
+    local_path,
+    location,
+    milliseconds,
+)
 
 #: Passed to the kernel unchanged.
 KERNEL_FLAGS: Final = frozenset(
@@ -95,11 +104,11 @@ def _changed(options: MountOptions, option: str) -> MountOptions:
     if name == "log":
         if not value:
             raise ConfigError(name, "needs a file name: log=/var/log/kafkafs.log")
-        return replace(options, log=_path(name, value))
+        return replace(options, log=_path(name, value, local_path))
     if name == "tier":
         if not value:
             raise ConfigError(name, "needs a directory: tier=/mnt/tier")
-        return replace(options, tier=os.path.abspath(_path(name, value)))
+        return replace(options, tier=absolute_path(_path(name, value, location)))
     known = (
         "isolation=, at=, writable, maintain, unregistered, key_separator=, allow_other, log=,"
         " tier=, debug, and those of mount(8)"
@@ -134,9 +143,9 @@ def _time(text: str) -> int:
         raise ConfigError("at", str(error)) from None
 
 
-def _path(name: str, value: str) -> str:
+def _path(name: str, value: str, read: Callable[[str], str]) -> str:
     try:
-        return local_path(value)
+        return read(value)
     except LogDirError as error:
         raise ConfigError(name, str(error)) from None
 

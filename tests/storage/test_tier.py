@@ -558,3 +558,14 @@ def test_writing_keeps_the_log_starts_of_what_is_remote(corpus: Corpus, tmp_path
         base = manager.writer("t-trimmed", 0).first_base_offset
     assert before["t-trimmed", 0] == 217 < base
     assert parse_offsets(checkpoint.read_bytes()) == before
+
+
+def test_remote_storage_and_log_directories_may_be_in_an_archive(corpus: Corpus) -> None:
+    archive = answers.DATA / "others" / f"{CORPUS}.tar.gz"
+    engine = Engine(f"{archive}/logs", {"kafkafs.tier": f"{archive}/tier"})
+    for level in ISOLATIONS:
+        view = engine.log("t-txn", 0).view()
+        found = [at for columns in view.read(isolation=level) for at in columns.offsets.tolist()]
+        known = answers.records(CORPUS, "t-txn", 0, level)
+        assert found == [record.offset for record in known]
+    assert engine.problems == []

@@ -197,8 +197,7 @@ def tier_options(function: Function) -> Function:
         click.option(
             "--tier",
             metavar="DIR",
-            callback=_absolute_tier,
-            help="Also read the segments in the remote storage at DIR (tiered storage).",
+            help="Also read the segments in the remote storage at DIR, a path or URL (KIP-405).",
         ),
         click.option(
             "--tier-layout",
@@ -229,10 +228,6 @@ def tier_options(function: Function) -> Function:
     for option in reversed(options):
         with_tier = option(with_tier)
     return cast(Function, with_tier)
-
-
-def _absolute_tier(ctx: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
-    return None if value is None else os.path.abspath(local_path(value, parameter, ctx))
 
 
 def _tier_configs(tier: str | None, layout: str | None, keys: str) -> tuple[Config, ...]:
