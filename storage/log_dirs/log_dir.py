@@ -30,7 +30,6 @@ from ..format.files.checkpoints import (
 )
 from ..format.files.names import PartitionDirName, PartitionState, TopicPartition
 from ..io.directory import Directory, DirectoryEntry, FileType, HeldDirectory
-from ..io.remote.settings import DEFAULTS, RemoteSettings
 from ..io.small_file import SmallFile, Stamp, read_value, stamp
 from ..wording import printable
 
@@ -101,20 +100,15 @@ class LogDir:
     """One path of Kafka's `log.dirs`."""
 
     def __init__(
-        self,
-        path: str,
-        settings: RemoteSettings = DEFAULTS,
-        directory: Directory | None = None,
-        *,
-        is_bare: bool = False,
+        self, path: str, directory: Directory | None = None, *, is_bare: bool = False
     ) -> None:
-        """`settings` are for a URL or an archive. `directory`: how to read `path`, if not as it is
-        there. `is_bare`: it has nothing but partitions. Raises LogDirError, with what it looks like
-        instead, if `path` is not a log directory: a local one, one behind a URL or in an archive,
-        or one of a backup's point in time (`backup.opening`)."""
+        """`directory`: how to read `path`, if not as it is there. `is_bare`: it has nothing but
+        partitions. Raises LogDirError, with what it looks like instead, if `path` is not a log
+        directory: a local one, one behind a URL or in an archive, or one of a backup's point in
+        time (`backup.opening`)."""
         self.path = path
         self._is_bare = is_bare
-        self.directory = open_log_dir(path, settings) if directory is None else directory
+        self.directory = open_log_dir(path) if directory is None else directory
         self._meta = self._small(
             names.META_PROPERTIES_FILE,
             MAX_PROPERTIES_BYTES,

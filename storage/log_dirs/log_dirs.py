@@ -237,14 +237,14 @@ class LogDirs:
     def _open(self, path: str) -> LogDir:
         """Opens a log directory or, in place of one, remote storage: its partitions are all there
         is of a cluster whose brokers are lost."""
-        settings = self._context.limits.remote
+        directory = open_log_dir(path, self._context.limits.remote)
         try:
-            return LogDir(path, settings, self._tiering.directory(path))
+            return LogDir(path, self._tiering.joined(directory))
         except LogDirError:
-            alone = self._tiering.alone(path)
+            alone = self._tiering.alone(directory)
             if alone is None:
                 raise
-        return LogDir(path, settings, alone, is_bare=True)
+        return LogDir(path, alone, is_bare=True)
 
     def _metadata_numbers(self) -> Sequence[int]:
         """Returns the partitions of `__remote_log_metadata` that are here."""

@@ -98,15 +98,12 @@ class Tiering:
             self.tier = Tier(layout, RemoteLogMetadata(numbers, open_log), self._limit)
             self._tiers.append(self.tier)
 
-    def directory(self, path: str) -> Directory | None:
-        """Returns a broker's log directory, None if it has no remote storage."""
-        if self.tier is None:
-            return None
-        return TieredLogDirectory(open_directory(path, self._settings), self.tier)
+    def joined(self, directory: Directory) -> Directory:
+        """Returns a broker's log directory with its remote storage, if it has any."""
+        return directory if self.tier is None else TieredLogDirectory(directory, self.tier)
 
-    def alone(self, path: str) -> Directory | None:
-        """Returns remote storage as if it were a log directory, None if there is none at `path`."""
-        directory = open_directory(path, self._settings)
+    def alone(self, directory: Directory) -> Directory | None:
+        """Returns remote storage as if it were a log directory, None if it is none."""
         layout = open_alone(directory, self._config)
         if layout is None:
             return None

@@ -31,6 +31,8 @@ from kafkafs.storage.log.read.transactions import Isolation
 from kafkafs.storage.log.read.view import View
 from kafkafs.storage.log_dirs.engine import Engine
 from kafkafs.storage.log_manager import LogManager
+from kafkafs.storage.operations.backup.making import make_point
+from kafkafs.storage.operations.backup.request import Backup
 from kafkafs.storage.operations.remote import remote_part, unread_parts
 from kafkafs.storage.tier.aiven.manifest import decode_sizes, parse_manifest
 from kafkafs.storage.tier.metadata import metadata_partition
@@ -569,3 +571,13 @@ def test_remote_storage_and_log_directories_may_be_in_an_archive(corpus: Corpus)
         known = answers.records(CORPUS, "t-txn", 0, level)
         assert found == [record.offset for record in known]
     assert engine.problems == []
+
+
+def test_a_backup_continues_remote_storage(corpus: Corpus, tmp_path: Path) -> None:
+    logs, backup = corpus(CORPUS) / "logs", tmp_path / "backup"
+    done = list(make_point(Engine(str(logs)), Backup(str(backup))))
+    engine = Engine(str(backup), {"kafkafs.tier": str(corpus(CORPUS) / "tier")})
+    view = engine.log("t-many", 0).view()
+    found = [at for columns in view.read() for at in columns.offsets.tolist()]
+    assert done
+    assert found == [record.offset for record in answers.records(CORPUS, "t-many", 0)]
