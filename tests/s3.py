@@ -79,6 +79,11 @@ class S3:
                 store.put_object(BUCKET, key, path.read_bytes())
         return f"s3://{BUCKET}/{prefix}"
 
+    def proxied_client(self) -> Any:
+        """Returns a client of its own that goes through the proxy."""
+        config = botocore.config.Config(max_pool_connections=32)
+        return boto3.client("s3", endpoint_url=self.proxy.url, config=config)
+
     def put(self, key: str, data: bytes) -> str:
         self.client.put_object(Bucket=BUCKET, Key=key, Body=data)
         return f"s3://{BUCKET}/{key}"

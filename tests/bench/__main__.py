@@ -14,6 +14,7 @@ from pathlib import Path
 from tests.bench import (
     appending,
     avro_values,
+    backing_up,
     commands,
     compacting,
     data,
@@ -27,6 +28,7 @@ from tests.bench import (
     querying,
     records,
     recovering,
+    remote_reading,
     removing,
     restoring,
     reviving,
@@ -85,6 +87,8 @@ ROWS: dict[int, Sequence[Callable[[Plan], Outcomes]]] = {
     43: [avro_values.scan],
     44: [querying.against_parquet],
     45: [querying.against_kcat],
+    46: [backing_up.against_copy],
+    47: [remote_reading.in_bucket],
 }
 
 
