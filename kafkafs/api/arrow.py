@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING, Final
 
@@ -79,6 +79,20 @@ class ArrowForm:
         self._decoded = decoded
         self._raw = [name for name in self._names if name in RECORD_SCHEMA.names]
 
+    def _pieces(self, parts: Iterable[Columns]) -> Iterator[Columns]:
+        """Yields parts, or pieces of them if very many columns are decoded."""
+        from kafkafs.storage import TableLimits
+
+        for part in parts:
+            rows = len(part)
+            if self._decoded is not None and not {*self._names} <= {*self._raw}:
+                rows = self._decoded.limits(TableLimits(rows, 0)).rows
+            if rows >= len(part):
+                yield part
+                continue
+            for low in range(0, len(part), rows):
+                yield part.slice(low, min(low + rows, len(part)))
+
     def batches(
         self, parts: Generator[Columns], topic: str, partition: int
     ) -> Iterator[pa.RecordBatch]:
@@ -88,7 +102,7 @@ class ArrowForm:
 
         is_plain = self.schema == schema_of(self._raw)
         with closing(parts):  # or an error's traceback would keep them open
-            for part in parts:
+            for part in self._pieces(parts):
                 if is_plain:
                     yield to_record_batch(part, topic, partition, self._raw)
                     continue

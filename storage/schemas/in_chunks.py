@@ -16,6 +16,37 @@ Built = tuple[pa.Array, pa.Array]
 #: The datums that exist as objects at the same time: few, so that they stay in the processor's
 #: cache.
 _CHUNK: Final = 1024
+# The values that the items of a datum's lists and maps may have together: so many, and some more
+# for each of its bytes. An item of two bytes can be of a type with thousands of fields.
+_VALUES: Final = 1 << 18
+_VALUES_PER_BYTE: Final = 4
+_TOO_MANY: Final = "its lists have too many items for a type of so many fields"
+
+
+class FailedDatums(dict[int, str]):
+    """By the number of a datum, why it does not fit."""
+
+    def __init__(self, spans: Int64s) -> None:
+        """`spans`: start and end of each datum."""
+        super().__init__()
+        self._left = _VALUES + _VALUES_PER_BYTE * (spans[:, 1] - spans[:, 0])
+
+    def refuse(self, lengths: Int64s, rows: Int64s, of: pa.DataType) -> NDArray[np.bool_]:
+        """Returns which lists or maps have more items than their datum, whose number is in `rows`,
+        may have of this type. Such a datum fails."""
+        width = width_of(of)
+        if width == 1:
+            return np.zeros(len(rows), dtype=np.bool_)
+        np.subtract.at(self._left, rows, lengths * width)
+        refused: NDArray[np.bool_] = self._left[rows] < 0
+        for row in rows[refused].tolist():
+            self.setdefault(row, _TOO_MANY)
+        return refused
+
+
+def width_of(of: pa.DataType) -> int:
+    """Returns the number of arrays in one of this type."""
+    return 1 + sum(width_of(of.field(place).type) for place in range(of.num_fields))
 
 
 def built_in_chunks(spans: Int64s, build: Callable[[Int64s], Built]) -> Built:

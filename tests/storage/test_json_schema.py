@@ -8,6 +8,7 @@ import time
 from typing import Any
 
 import jsonschema
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -417,3 +418,19 @@ def test_without_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kafkafs.storage.schemas.schema.find_spec", lambda _name: None)
     with pytest.raises(SchemaError, match=r"not installed: pip install 'kafkafs\[schemas\]'"):
         decoder(True)
+
+
+def test_items_that_cost_nothing_are_bounded_by_the_fields_of_their_type() -> None:
+    item = {"type": "object", "properties": {f"f{n}": {"type": "integer"} for n in range(1000)}}
+    text = json.dumps({"type": "array", "items": item})
+    made = JsonColumns(compile_json_schema(Schema("JSON", text), {}))
+    data = [b"[" + b",".join([b"{}"] * 5000) + b"]", b"[{}]"]
+    ends = np.cumsum([0, *map(len, data)])
+    values, reasons = made.build(
+        memoryview(b"".join(data)), np.stack([ends[:-1], ends[1:]], axis=1)
+    )
+    assert reasons.to_pylist() == [
+        "its lists have too many items for a type of so many fields",
+        None,
+    ]
+    assert values.is_valid().to_pylist() == [False, True]

@@ -521,3 +521,16 @@ def test_without_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(SchemaError, match=r"not installed: pip install 'kafkafs\[schemas\]'"):
         decoder(NESTED)
     assert importlib.util.find_spec("grpc_tools") is not None
+
+
+def test_items_that_cost_nothing_are_bounded_by_the_fields_of_their_type() -> None:
+    fields = "".join(f"int64 f{number} = {number + 1};" for number in range(1000))
+    made = ProtobufColumns(
+        decoder(f'syntax = "proto3"; message T {{ repeated W w = 1; }} message W {{ {fields} }}')
+    )
+    values, reasons = made.build(*spans_of([b"\x0a\x00" * 20_000, b"\x0a\x00" * 2]))
+    assert reasons.to_pylist() == [
+        "its lists have too many items for a type of so many fields",
+        None,
+    ]
+    assert values.is_valid().to_pylist() == [False, True]

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from ...errors import DatumError, SchemaError
-from ..in_chunks import Built, Int64s, built_in_chunks, item_offsets, with_reasons
+from ..in_chunks import Built, FailedDatums, Int64s, built_in_chunks, item_offsets, with_reasons
 from ..schema import MAX_COLUMNS
 from .cost import joined, pointed
 from .decoder import JsonDecoder
@@ -34,7 +34,7 @@ class _Column:
 
     type: pa.DataType
 
-    def build(self, values: Sequence[Any], rows: Int64s, failed: dict[int, str]) -> pa.Array:
+    def build(self, values: Sequence[Any], rows: Int64s, failed: FailedDatums) -> pa.Array:
         """`rows`: for each value, the number of the datum that it is in; `failed`: by that number,
         why a datum does not fit."""
         texts = [None if each is None else json.dumps(each, ensure_ascii=False) for each in values]
@@ -73,7 +73,7 @@ class _Scalar(_Column):
 
     convert: Callable[[Any], Any]
 
-    def build(self, values: Sequence[Any], rows: Int64s, failed: dict[int, str]) -> pa.Array:
+    def build(self, values: Sequence[Any], rows: Int64s, failed: FailedDatums) -> pa.Array:
         convert = self.convert
         try:
             made = [None if each is None else convert(each) for each in values]
@@ -82,7 +82,7 @@ class _Scalar(_Column):
         return pa.array(made, self.type)
 
     def _one_by_one(
-        self, values: Sequence[Any], rows: Int64s, failed: dict[int, str]
+        self, values: Sequence[Any], rows: Int64s, failed: FailedDatums
     ) -> list[Any | None]:
         made: list[Any | None] = []
         for row, each in zip(rows.tolist(), values, strict=True):
@@ -98,7 +98,7 @@ class _Scalar(_Column):
 class _Struct(_Column):
     parts: Mapping[str, _Column]
 
-    def build(self, values: Sequence[Any], rows: Int64s, failed: dict[int, str]) -> pa.Array:
+    def build(self, values: Sequence[Any], rows: Int64s, failed: FailedDatums) -> pa.Array:
         values = _of_kind(dict, values, rows, failed)
         arrays = [
             column.build(
@@ -118,8 +118,9 @@ class _Items(_Column):
     items: _Column
     is_map: bool
 
-    def build(self, values: Sequence[Any], rows: Int64s, failed: dict[int, str]) -> pa.Array:
+    def build(self, values: Sequence[Any], rows: Int64s, failed: FailedDatums) -> pa.Array:
         values = _of_kind(dict if self.is_map else list, values, rows, failed)
+        values = self._admitted(values, rows, failed)
         there = [each for each in values if each is not None]
         lengths = np.array([0 if each is None else len(each) for each in values], dtype=np.int64)
         ends, inner = item_offsets(lengths, rows)
@@ -132,9 +133,16 @@ class _Items(_Column):
         keys = pa.array([key for each in there for key in each], pa.string())
         return pa.MapArray.from_arrays(offsets, keys, items)
 
+    def _admitted(self, values: Sequence[Any], rows: Int64s, failed: FailedDatums) -> Sequence[Any]:
+        lengths = np.array([0 if each is None else len(each) for each in values], dtype=np.int64)
+        refused = failed.refuse(lengths, rows, self.items.type)
+        if not refused.any():
+            return values
+        return [None if no else each for each, no in zip(values, refused.tolist(), strict=True)]
+
 
 def _of_kind(
-    kind: type, values: Sequence[Any], rows: Int64s, failed: dict[int, str]
+    kind: type, values: Sequence[Any], rows: Int64s, failed: FailedDatums
 ) -> Sequence[Any]:
     """Makes values of another type null; their datums fail."""
     wrong = [n for n, each in enumerate(values) if each is not None and not isinstance(each, kind)]
@@ -254,7 +262,7 @@ class JsonColumns:
 
     def _built(self, data: memoryview, spans: Int64s) -> Built:
         values: list[Any] = []
-        failed: dict[int, str] = {}
+        failed = FailedDatums(spans)
         for row, (start, end) in enumerate(spans.tolist()):
             try:
                 values.append(self._decoder.to_json(data[start:end]))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from operator import attrgetter, methodcaller
@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from ...errors import DatumError, SchemaError
 from ..framing import MessageRef
-from ..in_chunks import Built, Int64s, built_in_chunks, item_offsets, with_reasons
+from ..in_chunks import Built, FailedDatums, Int64s, built_in_chunks, item_offsets, with_reasons
 from ..schema import MAX_COLUMNS
 from .decoder import TOO_DEEP, ProtobufDecoder
 from .walk import is_map
@@ -54,7 +54,7 @@ class _Build:
     fit."""
 
     decoder: ProtobufDecoder
-    failed: dict[int, str] = field(default_factory=dict)
+    failed: FailedDatums
 
     def fail(self, rows: Iterable[int], why: str) -> None:
         for row in rows:
@@ -161,7 +161,7 @@ class _Field:
         return _spread(self.column.build(values, inner, found), is_there)
 
     def _list(self, messages: Sequence[Message], rows: Int64s, found: _Build) -> pa.Array:
-        lists = [getattr(each, self.name) for each in messages]
+        lists = self._admitted([getattr(each, self.name) for each in messages], rows, found)
         offsets, inner = item_offsets(_lengths(lists), rows)
         values = list(chain.from_iterable(lists))
         return pa.ListArray.from_arrays(pa.array(offsets), self.column.build(values, inner, found))
@@ -169,13 +169,20 @@ class _Field:
     def _map(
         self, messages: Sequence[Message], rows: Int64s, found: _Build, keys: _Column
     ) -> pa.Array:
-        maps = [getattr(each, self.name) for each in messages]
+        maps = self._admitted([getattr(each, self.name) for each in messages], rows, found)
         offsets, inner = item_offsets(_lengths(maps), rows)
         # Sorted: the library has them in an order that differs from process to process.
         names = [key for each in maps for key in sorted(each)]
         values = [each[key] for each in maps for key in sorted(each)]
         made = keys.build(names, inner, found), self.column.build(values, inner, found)
         return pa.MapArray.from_arrays(pa.array(offsets), *made)
+
+    def _admitted(self, values: list[Any], rows: Int64s, found: _Build) -> list[Any]:
+        refused = found.failed.refuse(_lengths(values), rows, self.column.type)
+        if refused.any():
+            for place in np.flatnonzero(refused).tolist():
+                values[place] = {}
+        return values
 
 
 @dataclass(slots=True)
@@ -272,7 +279,7 @@ class ProtobufColumns:
         return built_in_chunks(spans, partial(self._built, data))
 
     def _built(self, data: memoryview, spans: Int64s) -> Built:
-        found = _Build(self._decoder)
+        found = _Build(self._decoder, FailedDatums(spans))
         messages: list[Message] = []
         is_there = np.ones(len(spans), dtype=np.bool_)
         for row, (start, end) in enumerate(spans.tolist()):

@@ -22,6 +22,7 @@ from ...format.records.columns import Columns
 from ...log_dirs.log_dirs import SCHEMAS_CONFIG
 from ..catalog import Schemas
 from ..framing import UNFRAMED
+from ..in_chunks import width_of
 from ..named_rows import NamedRows, named_rows, subject_of
 from ..schema import Schema
 from .reader_schema import Reader, ReaderSchema, TopicReaders
@@ -155,7 +156,7 @@ class DecodedColumns:
     def limits(self, limits: TableLimits) -> TableLimits:
         """Returns the limits of a table with these columns: of many there are fewer rows, as a
         value of a few bytes has all of them."""
-        width = sum(_width(kind) for kind in self.schema.types)
+        width = sum(map(width_of, self.schema.types))
         return limits._replace(rows=max(min(limits.rows, _MAX_CELLS // width), 1))
 
     def arrays(self, columns: Columns, names: Collection[str]) -> dict[str, pa.Array]:
@@ -165,11 +166,6 @@ class DecodedColumns:
             if not set(own).isdisjoint(names):
                 found.update(zip(own, decoder.columns(columns), strict=True))
         return found
-
-
-def _width(kind: pa.DataType) -> int:
-    """Returns the number of arrays in one of this type."""
-    return 1 + sum(_width(kind.field(place).type) for place in range(kind.num_fields))
 
 
 def arrow_type_of(reader: Reader) -> pa.DataType:
