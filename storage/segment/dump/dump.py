@@ -14,7 +14,7 @@ from typing import Final
 
 import numpy as np
 
-from ...concurrency.read_ahead import parallel_map, processors
+from ...concurrency.read_ahead import parallel_map
 from ...errors import CorruptError, SegmentGone
 from ...format.files.names import (
     BOOTSTRAP_FILE,
@@ -41,8 +41,6 @@ from ..walk import BatchRun, read_runs
 from .dump_lines import batch_text, line_text, producer_line, record_text, txn_line
 
 _NO_TIMESTAMP: Final = -1
-# Bytes per run: its text, about twice as large, stays in a CPU cache until it is written.
-_RUN_BYTES: Final = 1 << 20
 # Findings of one kind listed per file: a compacted log may have millions of gaps.
 _MOST_FINDINGS: Final = 10_000
 
@@ -128,8 +126,8 @@ class Dump:
         extent = Extent(file, base, 0, file.size(), self.options.max_batch_bytes)
         most = extent.end if self.options.max_bytes is None else self.options.max_bytes
         walk, last = _Walk(extent, most), _Last()
-        printers = [RunPrinter(self.options, extent) for _ in range(processors())]
-        for found in parallel_map(walk.runs(), [each.text_of for each in printers]):
+        printer = RunPrinter(self.options, extent)
+        for found in parallel_map(walk.runs(), [printer.text_of]):
             if isinstance(found, Fault):
                 yield from self._fault(extent, name, found)
                 continue
@@ -224,7 +222,7 @@ class _Walk:
     def runs(self) -> Generator[BatchRun | Fault]:
         """Yields runs of the batches that end at or before `most`, and the damage that begins
         before it. A batch that crosses the limit is omitted."""
-        for run in read_runs(self._extent, _RUN_BYTES, stay_valid=True):
+        for run in read_runs(self._extent, stay_valid=True):
             if isinstance(run, Fault):
                 if run.error.position < self._most:
                     yield run
@@ -248,7 +246,8 @@ class RunText:
 
 
 class RunPrinter:
-    """Makes the lines of one run at a time; each thread has a printer of its own."""
+    """Makes the lines of one run at a time, in one thread: a second one has no processor left that
+    the writer and the reader of the lines do not need."""
 
     def __init__(self, options: DumpOptions, extent: Extent) -> None:
         self._options = options
