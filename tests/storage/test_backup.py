@@ -13,7 +13,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -138,8 +138,9 @@ class TestRoundTrip:
         with log.open("ab") as file:
             file.write(b"torn")
         os.utime(log, (1, 1))  # not just now, as in the middle of a write
-        rows = list(making.make_point(Engine(str(source)), Backup(str(repository))))
-        point = Repository(str(repository)).point(rows[-1].time_ms)  # type: ignore[union-attr]
+        finished = list(making.make_point(Engine(str(source)), Backup(str(repository))))[-1]
+        assert isinstance(finished, FinishedPoint)
+        point = Repository(str(repository)).point(finished.time_ms)
         (stored,) = [each for each in point.files if each.path == f"large-0/{log.name}"]
         assert stored.size == whole
         assert [each.path for each in point.left_out if each.path.endswith(".log")] == [str(log)]
@@ -546,8 +547,8 @@ def point_of(path: str = "t-0/a", size: int = 5, piece: Piece = FIRST_HALF) -> P
         replace(point_of(), objects={"../x": StoredObject("../x", 10, "ab" * 32)}),
         replace(point_of(), objects={"t-0/x": StoredObject("t-0/x", 10, "AB")}),
         replace(point_of(), log_dirs=[StoredLogDir("/d", -1, 0, 0, [])]),
-        replace(point_of(), topics=(5,)),  # type: ignore[arg-type]
-        replace(point_of(), left_out=[Noted("a", 5)]),  # type: ignore[arg-type]
+        replace(point_of(), topics=cast("tuple[str, ...]", (5,))),
+        replace(point_of(), left_out=[Noted("a", cast(str, 5))]),
     ],
 )
 def test_a_hostile_manifest_is_refused(point: Point) -> None:
