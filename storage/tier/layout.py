@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from ..errors import LogDirError, SegmentGone
 from ..format.files.names import FileKind
 from ..format.messages.remote_log_metadata import TopicIdPartition
-from ..io.directory import ReadableFile
+from ..io.directory import Directory, ReadableFile
 from .segments import RemoteSegment
 
 
@@ -67,9 +68,18 @@ class TierLayout(ABC):
         """Returns the partitions that have objects."""
 
     @abstractmethod
+    def directory(self, partition: TopicIdPartition) -> Directory:
+        """Returns the directory that has the objects of a partition, which may not exist."""
+
     def stamp(self, partition: TopicIdPartition) -> tuple[int, ...]:
-        """Returns what changes when objects of a partition come or go. Does not raise for a
+        """Returns what changes when objects of a partition come or go, the time (ns) last; () for a
         partition without objects."""
+        try:
+            status = self.directory(partition).stat()
+        except (SegmentGone, LogDirError):
+            return ()
+        # On a server the size stands for the names: the time may stay when one of them goes.
+        return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
     @abstractmethod
     def objects(self, partition: TopicIdPartition) -> Sequence[ObjectId]:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from ..errors import LogDirError, SegmentGone
+from ..errors import SegmentGone
 from ..format.files.names import is_legal_topic
 from ..format.layout import MAX_INT32, MAX_OFFSET
 from ..format.messages.remote_log_metadata import TopicIdPartition
@@ -66,20 +66,13 @@ class LocalLayout(TierLayout):
     def _has_files(self, partition: TopicIdPartition) -> bool:
         """Returns whether a partition's directory has files: that of a deleted topic is left."""
         try:
-            return bool(self._of(partition).list())
+            return bool(self.directory(partition).list())
         except SegmentGone:
             return False
 
-    def stamp(self, partition: TopicIdPartition) -> tuple[int, ...]:
-        try:
-            status = self._of(partition).stat()
-        except (SegmentGone, LogDirError):
-            return ()
-        return status.st_dev, status.st_ino, status.st_mtime_ns
-
     def objects(self, partition: TopicIdPartition) -> Sequence[ObjectId]:
         try:
-            entries = self._of(partition).list()
+            entries = self.directory(partition).list()
         except SegmentGone:
             return ()
         found: dict[tuple[int, str], set[str]] = {}
@@ -94,15 +87,15 @@ class LocalLayout(TierLayout):
         ]
 
     def path(self, found: ObjectId, kind: RemoteFileKind) -> str:
-        return self._of(found.partition).path_of(_file_name(found, kind))
+        return self.directory(found.partition).path_of(_file_name(found, kind))
 
     def status(self, found: ObjectId, kind: RemoteFileKind) -> os.stat_result:
-        return self._of(found.partition).stat(_file_name(found, kind))
+        return self.directory(found.partition).stat(_file_name(found, kind))
 
     def open(self, found: ObjectId, kind: RemoteFileKind) -> ReadableFile:
-        return self._of(found.partition).open(_file_name(found, kind))
+        return self.directory(found.partition).open(_file_name(found, kind))
 
-    def _of(self, partition: TopicIdPartition) -> Directory:
+    def directory(self, partition: TopicIdPartition) -> Directory:
         name = f"{partition.topic}-{partition.partition}-{partition.topic_id}"
         return self._directory.child(name)
 

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from ...errors import CorruptError, LogDirError, SegmentGone
+from ...errors import CorruptError, SegmentGone
 from ...format.files.names import is_legal_topic
 from ...format.layout import MAX_INT32, MAX_OFFSET
 from ...format.messages.remote_log_metadata import TopicIdPartition
@@ -76,16 +76,9 @@ class AivenLayout(TierLayout):
                     found.append(TopicIdPartition(*parsed, int(each.name)))
         return found
 
-    def stamp(self, partition: TopicIdPartition) -> tuple[int, ...]:
-        try:
-            status = self._of(partition).stat()
-        except (SegmentGone, LogDirError):
-            return ()
-        return status.st_dev, status.st_ino, status.st_mtime_ns
-
     def objects(self, partition: TopicIdPartition) -> Sequence[ObjectId]:
         try:
-            names = sorted(entry.name for entry in self._of(partition).list())
+            names = sorted(entry.name for entry in self.directory(partition).list())
         except SegmentGone:
             return ()
         parsed = filter(None, map(_MANIFEST_NAME.fullmatch, names))
@@ -97,7 +90,7 @@ class AivenLayout(TierLayout):
 
     def path(self, found: ObjectId, kind: RemoteFileKind) -> str:
         suffix = _LOG if kind is RemoteFileKind.LOG else _INDEXES
-        return self._of(found.partition).path_of(_object_name(found, suffix))
+        return self.directory(found.partition).path_of(_object_name(found, suffix))
 
     def described(self, found: ObjectId) -> RemoteSegment | None:
         segment = self._manifest(found).segment
@@ -105,13 +98,13 @@ class AivenLayout(TierLayout):
             return None
         if (segment.id, segment.start_offset) != (found.id, found.start_offset):
             what = f"it describes segment {segment.id} from offset {segment.start_offset}"
-            path = self._of(found.partition).path_of(_object_name(found, _MANIFEST))
+            path = self.directory(found.partition).path_of(_object_name(found, _MANIFEST))
             raise CorruptError(f"{what}, not the one that it is named after", path)
         return segment
 
     def status(self, found: ObjectId, kind: RemoteFileKind) -> os.stat_result:
         manifest = self._manifest(found)
-        directory = self._of(found.partition)
+        directory = self.directory(found.partition)
         if kind is RemoteFileKind.LOG:
             there = directory.stat(_object_name(found, _LOG))
             identity = (there.st_dev, there.st_ino)
@@ -124,7 +117,7 @@ class AivenLayout(TierLayout):
 
     def open(self, found: ObjectId, kind: RemoteFileKind) -> ReadableFile:
         manifest = self._manifest(found)
-        directory = self._of(found.partition)
+        directory = self.directory(found.partition)
         if kind is RemoteFileKind.LOG:
             opened = directory.open(_object_name(found, _LOG))
             self._check_size(opened, manifest)
@@ -182,7 +175,7 @@ class AivenLayout(TierLayout):
             known = self._manifests.get(found)
         if known is not None:
             return known
-        directory, name = self._of(found.partition), _object_name(found, _MANIFEST)
+        directory, name = self.directory(found.partition), _object_name(found, _MANIFEST)
         try:
             known = parse_manifest(directory.read_small(name, MAX_MANIFEST_BYTES))
         except CorruptError as error:
@@ -193,7 +186,7 @@ class AivenLayout(TierLayout):
             self._manifests[found] = known
         return known
 
-    def _of(self, partition: TopicIdPartition) -> Directory:
+    def directory(self, partition: TopicIdPartition) -> Directory:
         name = f"{self._prefix}{partition.topic}-{partition.topic_id}"
         return self._directory.child(name).child(str(partition.partition))
 
