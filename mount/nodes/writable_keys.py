@@ -44,13 +44,14 @@ class WritableKeyDirectory(KeyDirectory):
     def child(self, name: str) -> File:
         if is_history(os.fsencode(name)):
             return super().child(name)
+        # Before the record: the content is closed after its record was appended.
+        content = self._content(name)
         written = self._written(name)
         if written is not None and written.size >= 0:
             return WritableKeyFile(self._changes, self.partition, written.offset, written)
         try:
             offset = self.offset_of(name)
         except NoSuchName:
-            content = self._content(name)
             if content is None:
                 raise
             return NewKeyFile(self._changes, self.partition, content)
@@ -109,8 +110,7 @@ class WritableKeyDirectory(KeyDirectory):
         if isinstance(file, KeyHistoryName):
             raise NotPermitted(f"{printable(name)} shows records, which cannot be changed")
         assert isinstance(file, WritableKeyFile | NewKeyFile)
-        is_there = isinstance(file, WritableKeyFile)
-        self._changes.keys.remove(self.partition, file.key, is_there=is_there)
+        file.remove()
 
 
 class WritableKeyFile(File):
@@ -172,6 +172,9 @@ class WritableKeyFile(File):
     def truncate(self, size: int) -> None:
         truncate(self, size)
 
+    def remove(self) -> None:
+        self._changes.keys.remove(self.partition, self.key)
+
     def change_attributes(self, changes: AttributeChanges) -> None:
         """Does nothing: `cp -p` and `mv` set attributes on what they have written."""
 
@@ -203,6 +206,11 @@ class NewKeyFile(File):
 
     def truncate(self, size: int) -> None:
         truncate(self, size)
+
+    def remove(self) -> None:
+        """Removes it through its content, which may have appended its record since the look-up: the
+        kernel does not wait for RELEASE when a file is closed."""
+        self._content.remove(is_there=False)
 
     def change_attributes(self, changes: AttributeChanges) -> None:
         """Does nothing, as for a key that has a value."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from kafkafs.storage import RecordColumns
 
-from ..vfs.errnos import NoSuchName, Stale, TooLarge
+from ..vfs.errnos import Stale, TooLarge
 from ..vfs.handles import Data
 from ..vfs.write_handle import WriteHandle
 from .own_writes import OwnWrites
@@ -49,6 +49,7 @@ class KeyContent:
         self._data = bytearray()
         self._is_written = False  # since the last record
         self._is_bare = False  # emptied or made, and not yet written
+        self._has_record = False  # whether one was appended from here, and no tombstone since
         self._is_spoiled = False  # whether a write exceeded the limit: the value is incomplete
 
     @property
@@ -129,12 +130,15 @@ class KeyContent:
                 with self._lock:
                     self._is_written, self._is_bare = before
                 raise
+            self._has_record = True
 
     def remove(self, *, is_there: bool) -> None:
-        """Appends a tombstone if the key has a value, and discards what was not appended yet."""
+        """Appends a tombstone if the key has a value, and discards what was not appended yet.
+        `is_there`: whether the caller found a value; one appended from here since then counts."""
         with self._appending:
-            if is_there:
+            if is_there or self._has_record:
                 self._append(None)
+                self._has_record = False
             with self._lock:
                 self._is_written = self._is_bare = self._is_spoiled = False
 
@@ -202,15 +206,10 @@ class KeyContents:
             if not content.handles:
                 self._open.pop((partition, content.key), None)
 
-    def remove(self, partition: MountedPartition, key: bytes, *, is_there: bool) -> None:
-        """Appends a tombstone. Raises NoSuchName if there is nothing to remove."""
-        content = self.find(partition, key)
-        if content is None:
-            if not is_there:
-                name = os.fsdecode(key)
-                raise NoSuchName(name, lambda: f"{partition.name} has no record with key {name}")
-            content = self._new(partition, key)
-        content.remove(is_there=is_there)
+    def remove(self, partition: MountedPartition, key: bytes) -> None:
+        """Appends a tombstone to a key that has a value."""
+        content = self.find(partition, key) or self._new(partition, key)
+        content.remove(is_there=True)
 
     def _new(self, partition: MountedPartition, key: bytes) -> KeyContent:
         writer = self.writer(partition)

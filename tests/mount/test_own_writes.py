@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from kafkafs.mount.node import File
 from kafkafs.mount.nodes.writable_keys import WritableKeyDirectory, WritableKeyFile
+from kafkafs.mount.vfs.errnos import NoSuchName
 from kafkafs.storage.errors import UnknownTopic
 from kafkafs.storage.format.records.record_columns import RecordColumns
 from kafkafs.storage.log_manager import LogManager
@@ -54,6 +56,41 @@ def keys(tmp_path: Path) -> Iterator[Keys]:
     with LogManager(str(tmp_path / "data")) as engine:
         engine.create_topic("t", 1)
         yield Keys(engine)
+
+
+def test_a_file_closed_while_it_is_removed_is_removed(
+    keys: Keys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel sends RELEASE without waiting: it may come between look-up and tombstone."""
+    _, handle = keys.directory.create("swap", os.O_RDWR | os.O_CREAT | os.O_EXCL)
+    looked_up = keys.directory.child
+
+    def closes(name: str) -> File:
+        file = looked_up(name)
+        handle.close()
+        return file
+
+    monkeypatch.setattr(keys.directory, "child", closes)
+    keys.directory.remove("swap", os.getpid())
+    monkeypatch.undo()
+    with pytest.raises(NoSuchName):
+        keys.directory.child("swap")
+
+
+def test_a_file_closed_while_it_is_looked_up_is_found(
+    keys: Keys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, handle = keys.directory.create("swap", os.O_RDWR | os.O_CREAT | os.O_EXCL)
+    looked_up = keys.directory.offset_of
+
+    def closes(name: str) -> int:
+        try:
+            return looked_up(name)
+        finally:
+            handle.close()
+
+    monkeypatch.setattr(keys.directory, "offset_of", closes)
+    assert keys.directory.child("swap").attributes().size == 0
 
 
 def test_what_was_written_is_known_until_others_append(keys: Keys) -> None:
