@@ -77,7 +77,7 @@ ANSWERS: dict[str, tuple[list[int], str]] = {
     # No cluster runs there: tests/broker/test_restore.py has one.
     "Start a new Kafka": (
         [0, 1, 0],
-        r"for Kafka 4.3: 22 topics, 28 partitions\nStart it with:\n(.|\n)*for Kafka 4.3: 16 topics, ",
+        r"for Kafka 4.3: 22 topics, 28 partitions\nStart it with:\n(.|\n)* 4.3: 16 topics, ",
     ),
     "Everything on one page": ([0], r"No damage was found"),
     "What would retention delete": ([0], r"orders +0 +0 +149315 .* retention.ms\n"),
