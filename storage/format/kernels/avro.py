@@ -30,29 +30,30 @@ import struct
 
 import cython
 
+from ._avro import (
+    BAD_BOOLEAN,
+    BAD_BRANCH,
+    BAD_INT,
+    BAD_SIZE,
+    BAD_SYMBOL,
+    BAD_TEXT,
+    BYTES_LEFT,
+    MAX_DEPTH,
+    NODE_COLUMNS,
+    TOO_DEEP,
+    TOO_MANY_EMPTY,
+    TRUNCATED,
+    check_tables,
+    double_bits,
+    float_bits,
+    is_text,
+)
 from ._primitives import varint
-from ._text import little_endian, utf8_length
 
 if cython.compiled:
     from cython.cimports.cpython.bytes import PyBytes_FromStringAndSize
     from cython.cimports.cpython.unicode import PyUnicode_DecodeUTF8
     from cython.cimports.libc.string import memcpy
-
-NODE_COLUMNS = cython.declare(cython.int, 4)
-#: The values inside each other that a datum may have; unions count.
-MAX_DEPTH = cython.declare(cython.int, 256)
-
-# Why a walk ended, in place of a position; callers have a text for each.
-TRUNCATED = cython.declare(cython.int, -1)
-BAD_INT = cython.declare(cython.int, -2)
-BAD_BOOLEAN = cython.declare(cython.int, -3)
-BAD_SIZE = cython.declare(cython.int, -4)
-BAD_SYMBOL = cython.declare(cython.int, -5)
-BAD_BRANCH = cython.declare(cython.int, -6)
-BAD_TEXT = cython.declare(cython.int, -7)
-TOO_DEEP = cython.declare(cython.int, -8)
-TOO_MANY_EMPTY = cython.declare(cython.int, -9)
-BYTES_LEFT = cython.declare(cython.int, -10)
 
 
 @cython.cfunc
@@ -71,50 +72,6 @@ def _emit(
     if mode >= 2 and 0 <= at < slots.shape[0]:
         slots[at] = value
     cursors[node] = at + 1
-
-
-@cython.cfunc
-@cython.inline
-@cython.nogil
-@cython.exceptval(check=False)
-def _is_text(
-    data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t, end: cython.Py_ssize_t
-) -> cython.bint:
-    """Returns whether the bytes are UTF-8."""
-    length: cython.int
-    while at < end:
-        if data[at] < 128:
-            at += 1
-            continue
-        length = utf8_length(data, at, end)
-        if length == 0:
-            return False
-        at += length
-    return True
-
-
-@cython.cfunc
-@cython.inline
-@cython.nogil
-@cython.exceptval(check=False)
-def _float_bits(data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t) -> cython.longlong:
-    return (
-        cython.cast(cython.longlong, data[at])
-        | cython.cast(cython.longlong, data[at + 1]) << 8
-        | cython.cast(cython.longlong, data[at + 2]) << 16
-        | cython.cast(cython.longlong, data[at + 3]) << 24
-    )
-
-
-@cython.cfunc
-@cython.inline
-@cython.nogil
-@cython.exceptval(check=False)
-def _double_bits(data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t) -> cython.longlong:
-    bits: cython.ulonglong = little_endian(data, at)
-    if cython.compiled:
-        return cython.cast(cython.longlong, bits)
-    return bits - ((bits >> 63) << 64)
 
 
 @cython.cfunc
@@ -149,9 +106,9 @@ def _walk_scalar(
             return TRUNCATED
         if mode >= 2:
             value = (
-                _float_bits(data, at)
+                float_bits(data, at)
                 if kind == 4
-                else _double_bits(data, at) if kind == 5 else at
+                else double_bits(data, at) if kind == 5 else at
             )  # fmt: skip
         at += size
     else:
@@ -169,7 +126,7 @@ def _walk_scalar(
             if size > end - at:
                 return TRUNCATED
             # A second walk visits only what the first one has checked.
-            if kind == 7 and mode != 2 and not _is_text(data, at, at + size):
+            if kind == 7 and mode != 2 and not is_text(data, at, at + size):
                 return BAD_TEXT
             if mode and nodes[node, 3]:
                 _emit(cursors, slots, node, at, mode)
@@ -295,36 +252,6 @@ def _walk(
     return _walk_items(data, at, end, nodes, links, node, depth + 1, cursors, slots, mode, empty)
 
 
-def _check_tables(
-    nodes: cython.const[cython.longlong][:, ::1],
-    links: cython.const[cython.longlong][::1],
-    root: cython.Py_ssize_t,
-) -> None:
-    """Raises ValueError if a row or link leads outside the tables."""
-    rows: cython.longlong = nodes.shape[0]
-    count: cython.longlong = links.shape[0]
-    i: cython.Py_ssize_t
-    is_right: cython.bint = nodes.shape[1] == NODE_COLUMNS and 0 <= root < rows
-    for i in range(rows if is_right else 0):
-        kind: cython.longlong = nodes[i, 0]
-        a: cython.longlong = nodes[i, 1]
-        b: cython.longlong = nodes[i, 2]
-        if kind == 12 or kind == 13:
-            is_right = is_right and a >= 0 and b >= 0 and a <= count - b
-        elif kind == 10 or kind == 14:
-            is_right = is_right and 0 <= a < rows
-        elif kind == 11:
-            is_right = is_right and 0 <= a < rows and 0 <= b < rows
-        elif kind == 8:
-            is_right = is_right and a >= 0
-        else:
-            is_right = is_right and 0 <= kind < 10
-    for i in range(count):
-        is_right = is_right and 0 <= links[i] < rows
-    if not is_right:
-        raise ValueError("a row of the tables leads outside them")
-
-
 @cython.cfunc
 @cython.nogil
 @cython.exceptval(check=False)
@@ -386,7 +313,7 @@ def check(
     (one element) are room to work in."""
     fitting: cython.Py_ssize_t
     size: cython.Py_ssize_t = nodes.shape[0]
-    _check_tables(nodes, links, root)
+    check_tables(nodes, links, root)
     if (
         spans.shape[1] != 2
         or status.shape[0] != spans.shape[0]
@@ -420,7 +347,7 @@ def shred(
     row: cython.Py_ssize_t
     at: cython.Py_ssize_t
     is_right: cython.bint = True
-    _check_tables(nodes, links, root)
+    check_tables(nodes, links, root)
     if (
         spans.shape[1] != 2
         or status.shape[0] != spans.shape[0]
@@ -463,7 +390,7 @@ def check_and_shred(
     datums fit. ``saved`` and ``empty`` are room to work in."""
     fitting: cython.Py_ssize_t
     size: cython.Py_ssize_t = nodes.shape[0]
-    _check_tables(nodes, links, root)
+    check_tables(nodes, links, root)
     if (
         spans.shape[1] != 2
         or status.shape[0] != spans.shape[0]
@@ -510,7 +437,7 @@ def _number(data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t, kind: 
     if not cython.compiled:
         size = 4 if kind == 4 else 8
         return struct.unpack("<f" if kind == 4 else "<d", data[at : at + size])[0]
-    bits = _float_bits(data, at) if kind == 4 else _double_bits(data, at)
+    bits = float_bits(data, at) if kind == 4 else double_bits(data, at)
     if kind == 4:
         low = cython.cast(cython.uint, bits)
         memcpy(cython.address(single), cython.address(low), 4)
@@ -636,7 +563,7 @@ def value(
     each node the names of its fields or symbols, ``converters`` what turns its value (bytes for
     bytes and fixed) into another one, or None. ``place`` is room for one number."""
     at: cython.Py_ssize_t
-    _check_tables(nodes, links, root)
+    check_tables(nodes, links, root)
     if (
         place.shape[0] != 1
         or len(names) != nodes.shape[0]

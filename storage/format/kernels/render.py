@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import cython
 
+from ._json_text import write_string
 from ._primitives import copy, varint
-from ._text import escape, utf8_length, write_base64, write_int
+from ._text import write_base64, write_int
 
 NO_ROOM = -1
 BAD_SPAN = -2
@@ -73,51 +74,6 @@ def _write_base64(
 @cython.inline
 @cython.nogil
 @cython.exceptval(check=False)
-def _kind_of(
-    data: cython.const[cython.uchar][::1], start: cython.Py_ssize_t, end: cython.Py_ssize_t
-) -> cython.int:
-    """Classifies bytes: 0 if they need no escape in a string, 1 if only quotes or backslashes do, a
-    greater number if others need attention."""
-    i: cython.Py_ssize_t
-    byte: cython.uchar
-    quotes: cython.uchar = 0
-    others: cython.uchar = 0
-    for i in range(start, end):
-        byte = data[i]
-        quotes |= (byte == 34) | (byte == 92)
-        others |= (byte < 32) | (byte > 127)
-    return quotes | (others << 1)
-
-
-@cython.cfunc
-@cython.inline
-@cython.nogil
-@cython.exceptval(check=False)
-def _put_quoted(
-    data: cython.const[cython.uchar][::1],
-    quoting: cython.const[cython.uchar][::1],
-    start: cython.Py_ssize_t,
-    end: cython.Py_ssize_t,
-    out: cython.uchar[::1],
-    at: cython.Py_ssize_t,
-) -> cython.Py_ssize_t:
-    """Writes printable ASCII with a backslash before quotes and backslashes. JSON values have so
-    many of them that a branch for each would be mispredicted too often."""
-    i: cython.Py_ssize_t
-    byte: cython.int
-    more: cython.int
-    for i in range(start, end):
-        byte = data[i]
-        more = quoting[byte]
-        out[at] = 92
-        out[at + more] = cython.cast(cython.uchar, byte)
-        at += 1 + more
-    return at
-
-
-@cython.cfunc
-@cython.nogil
-@cython.exceptval(check=False)
 def _write_bytes(
     data: cython.const[cython.uchar][::1],
     start: cython.Py_ssize_t,
@@ -130,40 +86,11 @@ def _write_bytes(
 ) -> cython.Py_ssize_t:
     """Writes null, a string if the bytes are UTF-8, or base64. ``out`` must have space for the
     worst case."""
-    begin: cython.Py_ssize_t = at
-    i: cython.Py_ssize_t = start
-    end: cython.Py_ssize_t = start + size
-    stop: cython.Py_ssize_t
-    kind: cython.int
-    length: cython.int
+    end: cython.Py_ssize_t
     if size < 0:
         return copy(out, at, null, 0, null.shape[0])
-    out[at] = 34
-    at += 1
-    while i < end:
-        stop = i + 128 if end - i > 128 else end  # so that one odd byte does not slow down the rest
-        kind = _kind_of(data, i, stop)
-        if kind == 0:
-            at = copy(out, at, data, i, stop - i)
-            i = stop
-        elif kind == 1:
-            at = _put_quoted(data, quoting, i, stop, out, at)
-            i = stop
-        while i < stop:
-            length = 1
-            if data[i] >= 128:
-                length = utf8_length(data, i, end)
-                if length == 0:
-                    return _write_base64(data, start, size, opening, out, begin)
-                at = copy(out, at, data, i, length)
-            elif data[i] >= 32 and data[i] != 34 and data[i] != 92:
-                out[at] = data[i]
-                at += 1
-            else:
-                at = escape(data[i], 87, out, at)
-            i += length
-    out[at] = 34
-    return at + 1
+    end = write_string(data, start, size, quoting, out, at)
+    return end if end >= 0 else _write_base64(data, start, size, opening, out, at)
 
 
 @cython.cfunc
