@@ -39,7 +39,6 @@ from ._avro import (
     BAD_TEXT,
     BYTES_LEFT,
     MAX_DEPTH,
-    NODE_COLUMNS,
     TOO_DEEP,
     TOO_MANY_EMPTY,
     TRUNCATED,
