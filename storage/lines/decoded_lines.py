@@ -8,14 +8,18 @@ is no id) and `error`, which says why a key or value is shown as it is, or what 
 from __future__ import annotations
 
 import json
+from typing import Final
 
 import numpy as np
 
-from ..format.records.batch import Int64s
+from ..format.records.batch import Bytes, Int64s
 from ..format.records.columns import Columns
 from ..schemas.conventions import json_text
 from ..schemas.decoding import DecodedRows, NamedSchema, TopicDecoder
 from .json_output import DecodedParts, json_lines
+
+# So many texts of two schemas are made without asking which pairs there are.
+_FEW: Final = 64
 
 
 def decoded_lines(
@@ -34,12 +38,7 @@ def _joined(keys: _Texts, values: _Texts) -> DecodedParts:
     pieces = [*keys.pieces, *values.pieces]
     values.places[:, 0] += keys.size
     size = keys.size + values.size
-    after = np.zeros_like(keys.places)
-    after[:, 1] = -1
-    # By the names of the key and the value, of which many rows have the same.
-    pairs = values.names * len(keys.said) + keys.names
-    used, place_of = np.unique(pairs, return_inverse=True)
-    said = [keys.said[pair % len(keys.said)] + values.said[pair // len(keys.said)] for pair in used]
+    said, place_of = _said_of_both(keys, values)
     places = np.zeros((len(said), 2), dtype=np.int64)
     for place, text in enumerate(said):
         places[place] = size, len(text)
@@ -54,6 +53,17 @@ def _joined(keys: _Texts, values: _Texts) -> DecodedParts:
     return DecodedParts(b"".join(pieces), np.hstack([keys.places, values.places, after]))
 
 
+def _said_of_both(keys: _Texts, values: _Texts) -> tuple[list[bytes], Int64s]:
+    """Returns what lines say of the schemas of keys and values, and which of these texts each row
+    has."""
+    pairs = keys.names * len(values.said) + values.names
+    if len(keys.said) * len(values.said) <= _FEW:
+        return [key + value for key in keys.said for value in values.said], pairs
+    used, place_of = np.unique(pairs, return_inverse=True)
+    both = (divmod(pair, len(values.said)) for pair in used.tolist())
+    return [keys.said[key] + values.said[value] for key, value in both], place_of
+
+
 class _Texts:
     """The keys or values of columns. `pieces`: texts, together of `size` bytes, and `places`: where
     in them the one of each row is (int64: start, size), size -1 for one that is shown as it is.
@@ -62,7 +72,7 @@ class _Texts:
 
     def __init__(self, decoder: TopicDecoder, columns: Columns, *, is_key: bool) -> None:
         count = len(columns)
-        self.pieces: list[bytes] = []
+        self.pieces: list[Bytes] = []
         self.size = 0
         self.places: Int64s = np.zeros((count, 2), dtype=np.int64)
         self.places[:, 1] = -1

@@ -134,7 +134,7 @@ class RowTexts:
     """Some keys or values as JSON. `data`: all texts, `places`: start and size of each (int64,
     shape (n, 2)), size -1 of one that is shown as it is. `errors`: what is wrong, by the place."""
 
-    data: bytes
+    data: Bytes
     places: Int64s
     errors: dict[int, str]
 
@@ -242,7 +242,7 @@ class _AvroDatums:
         errors |= {int(left[place]): why for place, why in others.errors.items()}
         written.places[left] = others.places
         written.places[left, 0] += len(written.data)
-        return RowTexts(written.data + others.data, written.places, errors)
+        return RowTexts(b"".join([written.data, others.data]), written.places, errors)
 
 
 class Decoders:

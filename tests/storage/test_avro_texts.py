@@ -65,7 +65,7 @@ def written(of: AvroDecoder, payloads: list[bytes]) -> list[Text | None]:
         None
         if code == LEFT
         else (
-            found.data[start : start + size] if size >= 0 else None,
+            bytes(found.data[start : start + size]) if size >= 0 else None,
             reason(code) if code else None,
         )
         for (start, size), code in zip(found.places.tolist(), found.status.tolist(), strict=True)
@@ -295,6 +295,17 @@ ROW: Final = st.one_of(
 )  # fmt: skip
 
 
+def mend(table: Any, links: int) -> None:
+    """Makes the rows of types lead to each other."""
+    is_list, has_links = np.isin(table[:, 0], (10, 11)), np.isin(table[:, 0], (12, 13))
+    table[is_list, 1:3] %= len(table)
+    table[has_links, 1] %= links + 1
+    table[has_links, 2] = 0
+    table[np.isin(table[:, 0], (9, 13)), 5] = 0
+    table[table[:, 0] == 8, 1] %= 1 << 40
+    table[(table[:, 0] < 0) | (table[:, 0] > 13), 0] = 7
+
+
 @given(
     st.lists(ROW, min_size=1, max_size=4),
     st.lists(st.integers(0, 1), min_size=3, max_size=4) | st.lists(st.integers(-1, 4)),
@@ -302,6 +313,7 @@ ROW: Final = st.one_of(
     | st.lists(st.tuples(st.integers(-1, 9), st.integers(-1, 9))),
     st.binary(max_size=30) | st.lists(st.integers(0, 6)).map(bytes),
     st.integers(0, 300),
+    st.sampled_from((True, True, True, False)),
 )
 def test_both_forms_bear_any_tables(
     rows: list[tuple[int, ...]],
@@ -309,8 +321,12 @@ def test_both_forms_bear_any_tables(
     labels: list[tuple[int, int]],
     data: bytes,
     room: int,
+    is_mended: bool,
 ) -> None:
     table = np.array(rows, dtype=np.int64)
+    if is_mended:
+        links = [each % len(rows) for each in links]
+        mend(table, len(links))
     spans = np.array([[0, len(data)], [1, 9], [-1, 2], [3, 2]], dtype=np.int64)
     found = []
     for form in FORMS:

@@ -22,6 +22,7 @@ BAD_TEXT = cython.declare(cython.int, -7)
 TOO_DEEP = cython.declare(cython.int, -8)
 TOO_MANY_EMPTY = cython.declare(cython.int, -9)
 BYTES_LEFT = cython.declare(cython.int, -10)
+TOO_MANY_VALUES = cython.declare(cython.int, -11)
 
 
 @cython.cfunc

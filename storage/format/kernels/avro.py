@@ -1,6 +1,7 @@
 """Walks Avro datums by a table made from their schema, into columns of numbers or Python objects.
 
-A row of ``nodes`` is a type: its kind, two numbers ``a`` and ``b``, and whether it emits slots.
+A row of ``nodes`` is a type: its kind, two numbers ``a`` and ``b``, and whether it emits slots; if
+an array or map does, that is the number of values in columns that each item becomes.
 
     kind              a                             b                    slots for each value
     0 null                                                               none
@@ -20,8 +21,10 @@ A row of ``nodes`` is a type: its kind, two numbers ``a`` and ``b``, and whether
 Positions count from the start of ``data``, integers are Avro's: zigzag varints, little-endian
 floats. A datum should end exactly where its span ends.
 
-A walk is bounded: by the depth of values, and by the number of array items without any bytes, of
-which an array could otherwise claim 2^60.
+A walk is bounded: by the depth of values, by the number of array items without any bytes, of which
+an array could otherwise claim 2^60, and by the values that items become in columns, most of which
+may be defaults. ``most`` has what a datum may have: items without bytes, values of items, and more
+of these for each of its bytes.
 """
 
 from __future__ import annotations
@@ -41,6 +44,7 @@ from ._avro import (
     MAX_DEPTH,
     TOO_DEEP,
     TOO_MANY_EMPTY,
+    TOO_MANY_VALUES,
     TRUNCATED,
     check_tables,
     double_bits,
@@ -150,7 +154,7 @@ def _walk_items(
     cursors: cython.longlong[::1],
     slots: cython.longlong[::1],
     mode: cython.int,
-    empty: cython.longlong[::1],
+    left: cython.longlong[::1],
 ) -> cython.Py_ssize_t:
     """Walks an array or a map: blocks of items, each preceded by their number (if negative, also by
     their size, which is not needed), the last of which has none."""
@@ -160,6 +164,7 @@ def _walk_items(
     total: cython.longlong = 0
     before: cython.Py_ssize_t
     slot: cython.longlong = cursors[node] if mode and nodes[node, 3] else -1
+    values: cython.longlong = nodes[node, 3] if mode == 1 or mode == 3 else 0
     if slot >= 0:
         _emit(cursors, slots, node, 0, mode)
     while True:
@@ -179,19 +184,23 @@ def _walk_items(
             before = at
             if is_map:
                 at = _walk(
-                    data, at, end, nodes, links, nodes[node, 2], depth, cursors, slots, mode, empty
+                    data, at, end, nodes, links, nodes[node, 2], depth, cursors, slots, mode, left
                 )
                 if at < 0:
                     return at
             at = _walk(
-                data, at, end, nodes, links, nodes[node, 1], depth, cursors, slots, mode, empty
+                data, at, end, nodes, links, nodes[node, 1], depth, cursors, slots, mode, left
             )
             if at < 0:
                 return at
             if at == before:
-                empty[0] -= 1
-                if empty[0] < 0:
+                left[0] -= 1
+                if left[0] < 0:
                     return TOO_MANY_EMPTY
+            if values > 1:
+                left[1] -= values
+                if left[1] < 0:
+                    return TOO_MANY_VALUES
             total += 1
             count -= 1
     if mode >= 2 and 0 <= slot < slots.shape[0]:
@@ -213,7 +222,7 @@ def _walk(
     cursors: cython.longlong[::1],
     slots: cython.longlong[::1],
     mode: cython.int,
-    empty: cython.longlong[::1],
+    left: cython.longlong[::1],
 ) -> cython.Py_ssize_t:
     """Walks a value and returns the position after it, or why it does not fit. Mode 0 only checks,
     1 also counts slots, 2 writes those of a datum that was checked, 3 checks and writes."""
@@ -228,7 +237,7 @@ def _walk(
     if kind == 13:
         for i in range(nodes[node, 1]):
             value = links[nodes[node, 2] + i]
-            at = _walk(data, at, end, nodes, links, value, depth + 1, cursors, slots, mode, empty)
+            at = _walk(data, at, end, nodes, links, value, depth + 1, cursors, slots, mode, left)
             if at < 0:
                 return at
         return at
@@ -241,14 +250,14 @@ def _walk(
         if mode and nodes[node, 3]:
             _emit(cursors, slots, node, value, mode)
         value = links[nodes[node, 2] + value]
-        return _walk(data, at, end, nodes, links, value, depth + 1, cursors, slots, mode, empty)
+        return _walk(data, at, end, nodes, links, value, depth + 1, cursors, slots, mode, left)
     if kind == 14:
-        at = _walk(data, at, end, nodes, links, nodes[node, 1], depth, cursors, slots, 0, empty)
+        at = _walk(data, at, end, nodes, links, nodes[node, 1], depth, cursors, slots, 0, left)
         if at >= 0 and mode and nodes[node, 3]:
             _emit(cursors, slots, node, start, mode)
             _emit(cursors, slots, node, at - start, mode)
         return at
-    return _walk_items(data, at, end, nodes, links, node, depth + 1, cursors, slots, mode, empty)
+    return _walk_items(data, at, end, nodes, links, node, depth + 1, cursors, slots, mode, left)
 
 
 @cython.cfunc
@@ -260,12 +269,12 @@ def _walk_each(
     nodes: cython.const[cython.longlong][:, ::1],
     links: cython.const[cython.longlong][::1],
     root: cython.Py_ssize_t,
-    most_empty: cython.longlong,
+    most: cython.const[cython.longlong][::1],
     cursors: cython.longlong[::1],
     slots: cython.longlong[::1],
     mode: cython.int,
     saved: cython.longlong[::1],
-    empty: cython.longlong[::1],
+    left: cython.longlong[::1],
     status: cython.longlong[::1],
 ) -> cython.Py_ssize_t:
     """Walks the datum between the start and end in each row of ``spans``, and writes 0 or why it
@@ -281,9 +290,10 @@ def _walk_each(
             continue
         for i in range(nodes.shape[0]):
             saved[i] = cursors[i]
-        empty[0] = most_empty
+        left[0] = most[0]
+        left[1] = most[1] + most[2] * (spans[row, 1] - spans[row, 0])
         at = _walk(
-            data, spans[row, 0], spans[row, 1], nodes, links, root, 0, cursors, slots, mode, empty
+            data, spans[row, 0], spans[row, 1], nodes, links, root, 0, cursors, slots, mode, left
         )
         status[row] = 0 if at == spans[row, 1] else BYTES_LEFT if at >= 0 else at
         if at >= 0:
@@ -300,16 +310,16 @@ def check(
     nodes: cython.const[cython.longlong][:, ::1],
     links: cython.const[cython.longlong][::1],
     root: cython.Py_ssize_t,
-    most_empty: cython.longlong,
+    most: cython.const[cython.longlong][::1],
     counts: cython.longlong[::1],
     saved: cython.longlong[::1],
-    empty: cython.longlong[::1],
+    left: cython.longlong[::1],
     status: cython.longlong[::1],
 ) -> int:
     """Walks the datum between the start and end in each row of ``spans``. Writes 0 or why it does
     not fit into ``status``, and into ``counts`` the number of slots of each node in those that fit,
-    also with bytes left over. Returns how many fit. ``saved`` (as long as ``counts``) and ``empty``
-    (one element) are room to work in."""
+    also with bytes left over. Returns how many fit. ``saved`` (as long as ``counts``) and ``left``
+    (two elements) are room to work in."""
     fitting: cython.Py_ssize_t
     size: cython.Py_ssize_t = nodes.shape[0]
     check_tables(nodes, links, root)
@@ -318,12 +328,13 @@ def check(
         or status.shape[0] != spans.shape[0]
         or counts.shape[0] != size
         or saved.shape[0] != size
-        or empty.shape[0] != 1
+        or left.shape[0] != 2
+        or most.shape[0] != 3
     ):
         raise ValueError("the tables for the results have other sizes than the arguments")
     with cython.nogil:
         fitting = _walk_each(
-            data, spans, nodes, links, root, most_empty, counts, counts, 1, saved, empty,
+            data, spans, nodes, links, root, most, counts, counts, 1, saved, left,
             status,
         )  # fmt: skip
     return fitting
@@ -335,10 +346,10 @@ def shred(
     nodes: cython.const[cython.longlong][:, ::1],
     links: cython.const[cython.longlong][::1],
     root: cython.Py_ssize_t,
-    most_empty: cython.longlong,
+    most: cython.const[cython.longlong][::1],
     status: cython.const[cython.longlong][::1],
     cursors: cython.longlong[::1],
-    empty: cython.longlong[::1],
+    left: cython.longlong[::1],
     slots: cython.longlong[::1],
 ) -> bool:
     """Writes the slots of each node, from its position in ``cursors`` on, which moves to their end.
@@ -351,19 +362,20 @@ def shred(
         spans.shape[1] != 2
         or status.shape[0] != spans.shape[0]
         or cursors.shape[0] != nodes.shape[0]
-        or empty.shape[0] != 1
+        or left.shape[0] != 2
+        or most.shape[0] != 3
     ):
         raise ValueError("the tables have other sizes than those of the check")
     with cython.nogil:
         for row in range(spans.shape[0]):
             if status[row] != 0 and status[row] != BYTES_LEFT:
                 continue
-            empty[0] = most_empty
+            left[0] = most[0]
             at = -1
             if 0 <= spans[row, 0] <= spans[row, 1] <= data.shape[0]:
                 at = _walk(
                     data, spans[row, 0], spans[row, 1], nodes, links, root, 0, cursors, slots, 2,
-                    empty,
+                    left,
                 )  # fmt: skip
             if at < 0 or (status[row] == 0) != (at == spans[row, 1]):
                 is_right = False
@@ -377,16 +389,16 @@ def check_and_shred(
     nodes: cython.const[cython.longlong][:, ::1],
     links: cython.const[cython.longlong][::1],
     root: cython.Py_ssize_t,
-    most_empty: cython.longlong,
+    most: cython.const[cython.longlong][::1],
     saved: cython.longlong[::1],
-    empty: cython.longlong[::1],
+    left: cython.longlong[::1],
     status: cython.longlong[::1],
     cursors: cython.longlong[::1],
     slots: cython.longlong[::1],
 ) -> int:
     """Does in one walk what ``check`` and ``shred`` do, where room for the slots of each node is
     known before: from its position in ``cursors`` on, which moves to their end. Returns how many
-    datums fit. ``saved`` and ``empty`` are room to work in."""
+    datums fit. ``saved`` and ``left`` are room to work in."""
     fitting: cython.Py_ssize_t
     size: cython.Py_ssize_t = nodes.shape[0]
     check_tables(nodes, links, root)
@@ -395,12 +407,13 @@ def check_and_shred(
         or status.shape[0] != spans.shape[0]
         or cursors.shape[0] != size
         or saved.shape[0] != size
-        or empty.shape[0] != 1
+        or left.shape[0] != 2
+        or most.shape[0] != 3
     ):
         raise ValueError("the tables for the results have other sizes than the arguments")
     with cython.nogil:
         fitting = _walk_each(
-            data, spans, nodes, links, root, most_empty, cursors, slots, 3, saved, empty,
+            data, spans, nodes, links, root, most, cursors, slots, 3, saved, left,
             status,
         )  # fmt: skip
     return fitting

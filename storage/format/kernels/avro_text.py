@@ -55,12 +55,12 @@ from ._primitives import copy, varint
 from ._text import little_endian, write_base64, write_int
 
 #: Codes beyond those of the kernel ``avro``: of values that fit their type and not its logical one.
-OUTSIDE_DAY = cython.declare(cython.int, -11)
-TOO_MANY_DIGITS = cython.declare(cython.int, -12)
+OUTSIDE_DAY = cython.declare(cython.int, -12)
+TOO_MANY_DIGITS = cython.declare(cython.int, -13)
 #: The datum is left to the caller.
-LEFT = cython.declare(cython.int, -13)
+LEFT = cython.declare(cython.int, -14)
 #: ``out`` is too small; the caller does not see this.
-NO_ROOM = cython.declare(cython.int, -14)
+NO_ROOM = cython.declare(cython.int, -15)
 
 #: What any number, time or name of a constant has room in, with the punctuation around it.
 ROOM = cython.declare(cython.int, 64)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from ...errors import BytesLeft, DatumError, SchemaError
 from ...format.kernels import avro as kernel
 from ...format.records.batch import Bytes
-from ..conventions import OUTSIDE_DAY, TOO_MANY_DIGITS, Converter, avro_converter
+from ..conventions import OUTSIDE_DAY, TOO_MANY_DIGITS, TOO_MANY_ITEMS, Converter, avro_converter
 from ..schema import Schema
 from .texts import AvroTexts, text_writer
 from .types import AvroType, Kind, parse_avro
@@ -39,9 +39,9 @@ _REASONS: Final = {
     8: "values are nested too deeply",
     9: f"arrays have more than {MAX_EMPTY_ITEMS:,} items without any bytes",
     10: "bytes are left over",
-    # Those of the kernel `avro_text` only.
-    11: OUTSIDE_DAY,
-    12: TOO_MANY_DIGITS,
+    11: TOO_MANY_ITEMS,  # only of columns
+    12: OUTSIDE_DAY,  # this one and the next only of the kernel `avro_text`
+    13: TOO_MANY_DIGITS,
 }
 
 
@@ -64,8 +64,9 @@ class Tables:
     #: The row of each type that was added by `add_graph`.
     _known: dict[int, int] = field(default_factory=dict)
 
-    def add_row(self, kind: int, a: int = 0, b: int = 0, *, emits: bool = False) -> int:
-        self.rows.append([kind, a, b, int(emits)])
+    def add_row(self, kind: int, a: int = 0, b: int = 0, *, emits: int = 0) -> int:
+        """`emits`: 0 for no slots, otherwise 1; of an array or map, the values of an item."""
+        self.rows.append([kind, a, b, emits])
         self.names.append(())
         self.converters.append(None)
         self.types.append(None)

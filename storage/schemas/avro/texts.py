@@ -16,7 +16,7 @@ from ..conventions import json_text
 from .types import AvroType, Kind
 
 #: The kernel's code of a datum that it leaves to its caller.
-LEFT: Final = -13
+LEFT: Final = -14
 # The kernel's forms; each has two numbers.
 _PLAIN, _DATE, _CLOCK, _TIMESTAMP, _UUID, _DECIMAL, _OTHER = range(7)
 _PER_SECOND: Final = {"millis": 10**3, "micros": 10**6, "nanos": 10**9}
@@ -37,7 +37,7 @@ class WrittenTexts:
     """`data`: the texts of some datums. `places`: for each, its start and size (int64, shape
     (n, 2)), size -1 if it has none; `status`: for each, a code of the kernel, 0 if it fits."""
 
-    data: bytes
+    data: Bytes
     places: Int64s
     status: Int64s
 
@@ -83,7 +83,8 @@ class AvroTexts:
             # As much for each of the others as one of these has.
             room = _LEAST_ROOM + 2 * written // (end - row) * (len(spans) - end)
             row = end
-        return WrittenTexts(b"".join(pieces), places, status)
+        whole = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        return WrittenTexts(whole, places, status)
 
     def _room_for(self, spans: Int64s) -> int:
         """Estimates the bytes of all texts."""
