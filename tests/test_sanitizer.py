@@ -18,6 +18,7 @@ CHOSEN = (
     *(
         "arrow",
         "avro",
+        "avro_texts",
         "batch",
         "builder",
         "codecs",

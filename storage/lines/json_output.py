@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import json
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
 
@@ -18,7 +19,7 @@ from ..errors import CorruptError
 from ..format.kernels import gather
 from ..format.kernels import render as kernel
 from ..format.layout import TimestampType
-from ..format.records.batch import Int32s
+from ..format.records.batch import Int32s, Int64s
 from ..format.records.buffer_pool import BUFFERS
 from ..format.records.columns import KEY_START, VALUE_START, Columns, Record
 
@@ -51,12 +52,27 @@ def lines_of(columns: Columns, field: int) -> memoryview:
     return out
 
 
-def json_lines(columns: Columns, topic: str, partition: int) -> memoryview:
+@dataclass(frozen=True, slots=True)
+class DecodedParts:
+    """What lines have in place of keys and values as they are. `data`: all texts, `places`: for
+    each row start and size of the one of its key, of its value, and of what follows its headers
+    (int64, shape (n, 6)), size -1 for none."""
+
+    data: bytes
+    places: Int64s
+
+
+_NOTHING: Final = DecodedParts(b"", np.zeros((0, 6), dtype=np.int64))
+
+
+def json_lines(
+    columns: Columns, topic: str, partition: int, decoded: DecodedParts = _NOTHING
+) -> memoryview:
     """Renders a line of JSON for every record."""
     texts, marks = _texts(topic, partition)
     types = columns.timestamp_types()
     pieces: list[memoryview] = []
-    row, room = 0, _room_for(columns, len(texts))
+    row, room = 0, _room_for(columns, len(texts), decoded)
     while row < len(columns):
         out = np.empty(room, dtype=np.uint8)
         rows, written = kernel.write_json(
@@ -65,6 +81,8 @@ def json_lines(columns: Columns, topic: str, partition: int) -> memoryview:
             columns.timestamps,
             types,
             columns.spans,
+            decoded.data,
+            decoded.places,
             texts,
             marks,
             _NULL,
@@ -84,11 +102,16 @@ def json_lines(columns: Columns, topic: str, partition: int) -> memoryview:
     return pieces[0] if len(pieces) == 1 else memoryview(b"".join(pieces))
 
 
-def _room_for(columns: Columns, texts: int) -> int:
+def _room_for(columns: Columns, texts: int, decoded: DecodedParts) -> int:
     """Estimates the bytes of all lines, assuming no headers and little escaping. ``texts``: the
     constant bytes per line."""
-    fields = sum(gather.measure(columns.spans, field)[0] for field in (KEY_START, VALUE_START))
-    return int(fields) + len(columns) * (texts + _NUMBERS) + _PIECE_BYTES // 4
+    rows = len(decoded.places)
+    if rows:
+        parts = int(np.maximum(decoded.places[:, 1::2], 0).sum())
+    else:
+        fields = KEY_START, VALUE_START
+        parts = int(sum(gather.measure(columns.spans, field)[0] for field in fields))
+    return parts + len(columns) * (texts + _NUMBERS) + _PIECE_BYTES // 4
 
 
 @lru_cache(maxsize=256)
@@ -106,7 +129,8 @@ def _texts(topic: str, partition: int) -> tuple[bytes, Int32s]:
         ),
         '{"key":',
         ',"value":',
-        "]}\n",
+        "]",
+        "}\n",
     ]
     encoded = [text.encode() for text in texts]
     marks = np.cumsum([0, *map(len, encoded)]).astype(np.int32)

@@ -2,11 +2,13 @@
 
 README.md beside this file has the table. A function here turns the value that a format stores (a
 number, bytes) into the one that JSON shows. A value that has no such form, for example a date after
-the year 9999, is shown as the number that is stored, so that nothing is lost.
+the year 9999, is shown as the number that is stored, so that nothing is lost. The kernel
+`avro_text` writes the values of most Avro types by the same rules.
 """
 
 from __future__ import annotations
 
+import json
 import math
 from binascii import b2a_base64
 from collections.abc import Callable
@@ -21,6 +23,8 @@ from ..errors import DatumError
 TOO_MANY_DIGITS: Final = "a decimal has more digits than its precision"
 #: Why a time of day does not fit its schema.
 OUTSIDE_DAY: Final = "a time of day is negative, or 24 hours or more"
+#: Why a datum has no column, if its items cost less than they become.
+TOO_MANY_ITEMS: Final = "its lists have too many items for a type of so many fields"
 #: What converts a stored value to one for JSON.
 Converter = Callable[[Any], Any]
 
@@ -29,8 +33,25 @@ DAY_SECONDS: Final = 86400
 _UNITS: Final = {"millis": 10**3, "micros": 10**6, "nanos": 10**9}
 #: The longest decimal that is converted, in bytes: twice what the largest precision needs.
 _DECIMAL_BYTES: Final = 4096
+_ENCODE: Final = json.JSONEncoder(
+    ensure_ascii=False, check_circular=False, allow_nan=False, separators=(",", ":")
+).encode
+#: What is wrong with a value that has no JSON text.
+NOT_JSON: Final = "it has a value that JSON does not have, or values nested too deeply"
 #: Bytes that text does not have: control characters other than tab and line ends.
 _CONTROL: Final = bytes({*range(32), 127} - {9, 10, 13})
+
+
+def json_text(value: Any) -> bytes | None:
+    """Returns a value as JSON in UTF-8; None if it is no JSON value."""
+    try:
+        text = _ENCODE(value)
+    except (ValueError, RecursionError):
+        return None
+    try:
+        return text.encode()
+    except UnicodeEncodeError:  # half of a surrogate pair, which only an escape can show
+        return json.dumps(value, check_circular=False, separators=(",", ":")).encode()
 
 
 def base64_text(data: bytes) -> str:

@@ -12,20 +12,21 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import count
-from typing import Any, Final
+from typing import Any, Final, Protocol
 from uuid import UUID
 
 import numpy as np
 
 from ..config.kafka import reader_config
 from ..errors import BytesLeft, ConfigError, DatumError, SchemaError
-from ..format.records.batch import Int64s
+from ..format.records.batch import Bytes, Int64s
 from ..format.records.columns import KEY_SIZE, KEY_START, VALUE_SIZE, VALUE_START, Columns
 from ..log_dirs.engine import Engine
 from ..log_dirs.log_dirs import SCHEMAS_CONFIG
 from .avro.decoder import BYTES_LEFT, AvroDecoder, compile_avro, reason
+from .avro.texts import LEFT
 from .catalog import SchemaCatalog, Schemas
-from .conventions import raw_value
+from .conventions import NOT_JSON, json_text, raw_value
 from .framing import UNFRAMED, Frame, Framing, datum_of
 from .json_schema.decoder import JsonDecoder, compile_json_schema
 from .named_rows import named_rows, subject_of
@@ -38,7 +39,6 @@ from .supplied import parse_supplied
 RAW: Final = object()
 #: The value of a row, or RAW, and what is wrong with it, None if nothing is.
 Outcome = tuple[Any, str | None]
-_AS_IT_IS: Final[Outcome] = (RAW, None)
 
 
 class ValueKind(StrEnum):
@@ -130,12 +130,119 @@ _NULL: Final = Decoded(ValueKind.NULL, None)
 
 
 @dataclass(frozen=True, slots=True)
+class RowTexts:
+    """Some keys or values as JSON. `data`: all texts, `places`: start and size of each (int64,
+    shape (n, 2)), size -1 of one that is shown as it is. `errors`: what is wrong, by the place."""
+
+    data: Bytes
+    places: Int64s
+    errors: dict[int, str]
+
+
+class Datums(Protocol):
+    """The keys or values of some rows."""
+
+    def outcomes(self) -> Sequence[Outcome]:
+        """Returns the outcome of each."""
+
+    def texts(self) -> RowTexts:
+        """Returns their texts."""
+
+
+@dataclass(frozen=True, slots=True)
 class DecodedRows:
-    """Rows (int64) whose keys or values name the same, and the outcome of each."""
+    """Rows (int64) whose keys or values name the same."""
 
     named: NamedSchema
     rows: Int64s
-    outcomes: Sequence[Outcome]
+    datums: Datums
+
+
+@dataclass(frozen=True, slots=True)
+class _Undecoded:
+    """Keys or values that are shown as they are, `why`: for what reason, None for none."""
+
+    count: int
+    why: str | None = None
+
+    def outcomes(self) -> Sequence[Outcome]:
+        return [(RAW, self.why)] * self.count
+
+    def texts(self) -> RowTexts:
+        places = np.zeros((self.count, 2), dtype=np.int64)
+        places[:, 1] = -1
+        return RowTexts(
+            b"", places, {} if self.why is None else dict.fromkeys(range(self.count), self.why)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Values:
+    """Keys or values that are decoded already."""
+
+    found: Sequence[Outcome]
+
+    def outcomes(self) -> Sequence[Outcome]:
+        return self.found
+
+    def texts(self) -> RowTexts:
+        pieces: list[bytes] = []
+        sizes = np.full(len(self.found), -1, dtype=np.int64)
+        errors: dict[int, str] = {}
+        for place, (value, error) in enumerate(self.found):
+            text = None if value is RAW else json_text(value)
+            if text is not None:
+                sizes[place] = len(text)
+                pieces.append(text)
+            elif value is not RAW:
+                error = NOT_JSON
+            if error is not None:
+                errors[place] = error
+        lengths = np.maximum(sizes, 0)
+        places = np.stack([np.cumsum(lengths) - lengths, sizes], axis=1)
+        return RowTexts(b"".join(pieces), places, errors)
+
+
+@dataclass(frozen=True, slots=True)
+class _AvroDatums:
+    """The datums of an Avro schema between the start and end in `data` that are in each row of
+    `spans`."""
+
+    decoder: AvroDecoder
+    data: Bytes
+    spans: Int64s
+
+    def outcomes(self) -> Sequence[Outcome]:
+        try:
+            pairs = self.decoder.to_json_each(self.data, *self.spans.T.tolist())
+        except DatumError:  # a value in one of them is impossible
+            return [self._outcome(place) for place in range(len(self.spans))]
+        return [
+            (value, None) if not code else (value if code == BYTES_LEFT else RAW, reason(code))
+            for code, value in pairs
+        ]
+
+    def _outcome(self, place: int) -> Outcome:
+        start, end = self.spans[place].tolist()
+        return _outcome(self.decoder.to_json, UNFRAMED, bytes(self.data[start:end]))
+
+    def texts(self) -> RowTexts:
+        if self.decoder.texts is None:
+            return _Values(self.outcomes()).texts()
+        written = self.decoder.texts.write(self.data, self.spans)
+        if not written.status.any():
+            return RowTexts(written.data, written.places, {})
+        errors = {
+            place: reason(int(written.status[place]))
+            for place in np.flatnonzero(written.status).tolist()
+            if written.status[place] != LEFT
+        }
+        left = np.flatnonzero(written.status == LEFT)
+        others = _Values([self._outcome(place) for place in left.tolist()]).texts()
+        errors |= {int(left[place]): why for place, why in others.errors.items()}
+        written.places[left] = others.places
+        written.places[left, 0] += len(written.data)
+        return RowTexts(b"".join([written.data, others.data]), written.places, errors)
 
 
 class Decoders:
@@ -234,7 +341,8 @@ class TopicDecoder:
         value = columns.key if is_key else columns.value
         for group in self.groups(columns, is_key=is_key):
             kind, named = group.named.kind, group.named
-            for row, (datum, error) in zip(group.rows.tolist(), group.outcomes, strict=True):
+            outcomes = group.datums.outcomes()
+            for row, (datum, error) in zip(group.rows.tolist(), outcomes, strict=True):
                 if datum is RAW:
                     found[row] = Decoded(*_raw(value(row)), named, error)
                 else:
@@ -248,8 +356,8 @@ class TopicDecoder:
         for group in named_rows(self._schemas, self.topic, columns, is_key=is_key):
             frame, schema, rows = group.frame, group.schema, group.rows
             if schema is None:
-                outcome = (RAW, group.why) if group.why else _AS_IT_IS
-                yield _all(_unknown(frame) if group.why else _NOTHING, rows, outcome)
+                named = _unknown(frame) if group.why else _NOTHING
+                yield DecodedRows(named, rows, _Undecoded(len(rows), group.why or None))
             elif group.is_unsure:
                 yield from self._framed_or_not(columns, frame, schema, rows, is_key=is_key)
             else:
@@ -263,9 +371,9 @@ class TopicDecoder:
         for row in rows:
             one = np.array([row], dtype=np.int64)
             [framed] = self._decoded_with(columns, frame, schema, one, is_key=is_key)
-            if framed.outcomes[0][1] is not None:
+            if _error_of(framed) is not None:
                 [plain] = self._decoded_with(columns, UNFRAMED, schema, one, is_key=is_key)
-                if plain.outcomes[0][1] is None:
+                if _error_of(plain) is None:
                     framed = plain
             yield framed
 
@@ -274,7 +382,8 @@ class TopicDecoder:
     ) -> Iterator[DecodedRows]:
         decoder = self._decoders.compiled(schema)
         if isinstance(decoder, str):
-            yield _all(self._name(frame, schema, is_key=is_key), rows, (RAW, decoder))
+            named = self._name(frame, schema, is_key=is_key)
+            yield DecodedRows(named, rows, _Undecoded(len(rows), decoder))
             return
         if isinstance(decoder, AvroDecoder):
             named = self._name(frame, schema, decoder.name, is_key=is_key)
@@ -285,12 +394,12 @@ class TopicDecoder:
             ).items():
                 named = self._name(frame, schema, message, index, is_key=is_key)
                 places = np.array(list(found), dtype=np.int64)
-                yield DecodedRows(named, places, list(found.values()))
+                yield DecodedRows(named, places, _Values(list(found.values())))
         else:
             value = columns.key if is_key else columns.value
             named = self._name(frame, schema, decoder.title, is_key=is_key)
             outcomes = [_outcome(decoder.to_json, frame, value(row)) for row in rows.tolist()]
-            yield DecodedRows(named, rows, outcomes)
+            yield DecodedRows(named, rows, _Values(outcomes))
 
     def _name(
         self,
@@ -346,28 +455,22 @@ def _unknown(frame: Frame) -> NamedSchema:
     return NamedSchema(frame.framing, frame.schema_id, frame.guid)
 
 
-def _all(named: NamedSchema, rows: Int64s, outcome: Outcome) -> DecodedRows:
-    return DecodedRows(named, rows, [outcome] * len(rows))
+def _error_of(one: DecodedRows) -> str | None:
+    """Returns what is wrong with the only row."""
+    [(_, error)] = one.datums.outcomes()
+    return error
 
 
 def _avro(
     decoder: AvroDecoder, columns: Columns, frame: Frame, rows: Int64s, *, is_key: bool
-) -> list[Outcome]:
+) -> Datums:
     if frame.is_compressed:
         value = columns.key if is_key else columns.value
-        return [_outcome(decoder.to_json, frame, value(row)) for row in rows.tolist()]
+        return _Values([_outcome(decoder.to_json, frame, value(row)) for row in rows.tolist()])
     start, size = (KEY_START, KEY_SIZE) if is_key else (VALUE_START, VALUE_SIZE)
     starts = columns.spans[rows, start].astype(np.int64)
-    ends = starts + columns.spans[rows, size]
-    try:
-        pairs = decoder.to_json_each(columns.data, (starts + frame.start).tolist(), ends.tolist())
-    except DatumError:  # a value in one of them is impossible
-        value = columns.key if is_key else columns.value
-        return [_outcome(decoder.to_json, frame, value(row)) for row in rows.tolist()]
-    return [
-        (value, None) if not code else (value if code == BYTES_LEFT else RAW, reason(code))
-        for code, value in pairs
-    ]
+    spans = np.stack([starts + frame.start, starts + columns.spans[rows, size]], axis=1)
+    return _AvroDatums(decoder, columns.data, spans)
 
 
 def _protobuf(

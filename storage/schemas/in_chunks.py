@@ -1,5 +1,5 @@
 """What JSON and Protobuf have in common when their datums, which exist as Python's objects in
-between, become Arrow columns."""
+between, become Arrow columns; and how many values all formats' lists may have in them."""
 
 from __future__ import annotations
 
@@ -10,17 +10,18 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from .conventions import TOO_MANY_ITEMS
+
 Int64s = NDArray[np.int64]
 #: Values, and a string column with why a datum does not fit, null if it does.
 Built = tuple[pa.Array, pa.Array]
 #: The datums that exist as objects at the same time: few, so that they stay in the processor's
 #: cache.
 _CHUNK: Final = 1024
-# The values that the items of a datum's lists and maps may have together: so many, and some more
-# for each of its bytes. An item of two bytes can be of a type with thousands of fields.
-_VALUES: Final = 1 << 18
-_VALUES_PER_BYTE: Final = 4
-_TOO_MANY: Final = "its lists have too many items for a type of so many fields"
+#: The values that the items of a datum's lists and maps may have together: so many, and some more
+#: for each of its bytes. An item of two bytes can be of a type with thousands of fields.
+MOST_VALUES: Final = 1 << 18
+VALUES_PER_BYTE: Final = 4
 
 
 class FailedDatums(dict[int, str]):
@@ -29,7 +30,7 @@ class FailedDatums(dict[int, str]):
     def __init__(self, spans: Int64s) -> None:
         """`spans`: start and end of each datum."""
         super().__init__()
-        self._left = _VALUES + _VALUES_PER_BYTE * (spans[:, 1] - spans[:, 0])
+        self._left = MOST_VALUES + VALUES_PER_BYTE * (spans[:, 1] - spans[:, 0])
 
     def refuse(self, lengths: Int64s, rows: Int64s, of: pa.DataType) -> NDArray[np.bool_]:
         """Returns which lists or maps have more items than their datum, whose number is in `rows`,
@@ -40,7 +41,7 @@ class FailedDatums(dict[int, str]):
         np.subtract.at(self._left, rows, lengths * width)
         refused: NDArray[np.bool_] = self._left[rows] < 0
         for row in rows[refused].tolist():
-            self.setdefault(row, _TOO_MANY)
+            self.setdefault(row, TOO_MANY_ITEMS)
         return refused
 
 

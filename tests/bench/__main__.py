@@ -89,6 +89,7 @@ ROWS: dict[int, Sequence[Callable[[Plan], Outcomes]]] = {
     45: [querying.against_kcat],
     46: [backing_up.against_copy],
     47: [remote_reading.in_bucket],
+    48: [avro_values.lines],
 }
 
 

@@ -1,4 +1,5 @@
-"""Row 43: flat Avro values as columns, through `scan(decode=True)`, against a loop of fastavro."""
+"""Rows 43 and 48: flat Avro values as columns, through `scan(decode=True)`, and as the lines of
+`decoded.jsonl`, against a loop of fastavro."""
 
 from __future__ import annotations
 
@@ -34,8 +35,8 @@ _APPENDED: Final = 50_000
 
 
 def scan(plan: Plan) -> Outcomes:
-    """Ours includes reading the log; fastavro has the values in memory, as bytes. Both have one
-    core."""
+    """Row 43. Ours includes reading the log; fastavro has the values in memory, as bytes. Both have
+    one core."""
     records = max(plan.records // 8, 1)
     log, core = str(_log(records)), last_core()
     seconds = race(
@@ -49,6 +50,26 @@ def scan(plan: Plan) -> Outcomes:
         43, "scan with flat Avro values decoded, one core", (seconds["ours"], seconds["fastavro"]),
         "fastavro in a loop", 10.0, amount=records / 1e6, unit="M rec/s",
     )  # fmt: skip
+
+
+def lines(plan: Plan) -> Outcomes:
+    """Row 48. Ours includes reading the log, and all that a line has beside the value; the peers
+    have the values in memory, and the second makes their JSON text only. All have one core."""
+    records = max(plan.records // 8, 1)
+    log, core = str(_log(records)), last_core()
+    seconds = race(
+        {
+            "ours": python_task("decoded_lines", log, core=core),
+            "fastavro": python_task("fastavro", log, core=core),
+            "json": python_task("fastavro", log, "json", core=core),
+        },
+        plan.repetitions,
+    )
+    for peer, name in (("fastavro", "fastavro in a loop"), ("json", "the same and json.dumps")):
+        yield versus(
+            48, "decoded.jsonl of flat Avro values, one core", (seconds["ours"], seconds[peer]),
+            name, 3.0, amount=records / 1e6, unit="M rec/s",
+        )  # fmt: skip
 
 
 def _log(records: int) -> Path:

@@ -7,6 +7,7 @@ does nothing else and mostly runs on one core.
 from __future__ import annotations
 
 import importlib
+import json
 import struct
 import sys
 import time
@@ -83,8 +84,29 @@ def decoded(log_dir: str) -> Task:
     return work
 
 
-def fastavro(log_dir: str) -> Task:
-    """Decodes the same values, which are in memory, one after another."""
+def decoded_lines(log_dir: str) -> Task:
+    """Renders the whole partition as the lines of `decoded.jsonl`."""
+    from kafkafs.storage.format.records.columns import Columns
+    from kafkafs.storage.lines import decoded_lines as lines
+    from kafkafs.storage.log_dirs.engine import Engine
+    from kafkafs.storage.schemas.decoding import DecoderCatalog
+
+    engine = Engine(log_dir)
+    decoder = DecoderCatalog(engine).decoders().for_topic(TOPIC)
+
+    def work() -> float:
+        started = time.perf_counter()
+        for columns in engine.log(TOPIC, 0).view().scan():
+            assert isinstance(columns, Columns)
+            lines.decoded_lines(columns, TOPIC, 0, decoder)
+        return time.perf_counter() - started
+
+    return work
+
+
+def fastavro(log_dir: str, form: str = "values") -> Task:
+    """Decodes the same values, which are in memory, one after another; `form`: "json" to make the
+    JSON text of each, too."""
     import io
 
     import kafkafs
@@ -94,7 +116,7 @@ def fastavro(log_dir: str) -> Task:
     schema, read = library.parse_schema(SCHEMA), library.schemaless_reader
     values = kafkafs.open(log_dir)[TOPIC, 0].scan(columns=["value"]).read_all()["value"].to_pylist()
 
-    def work() -> float:
+    def decode() -> float:
         started = time.perf_counter()
         for value in values:
             stream = io.BytesIO(value)
@@ -102,7 +124,15 @@ def fastavro(log_dir: str) -> Task:
             read(stream, schema)
         return time.perf_counter() - started
 
-    return work
+    def decode_to_json() -> float:
+        started = time.perf_counter()
+        for value in values:
+            stream = io.BytesIO(value)
+            stream.seek(len(PREFIX))
+            json.dumps(read(stream, schema))
+        return time.perf_counter() - started
+
+    return decode_to_json if form == "json" else decode
 
 
 def sql(log_dir: str, query: str) -> Task:
@@ -436,6 +466,7 @@ TASKS: dict[str, Callable[..., Task]] = {
     "aiokafka": aiokafka,
     "bare": bare,
     "decoded": decoded,
+    "decoded_lines": decoded_lines,
     "fastavro": fastavro,
     "sql": sql,
     "duckdb": duckdb,

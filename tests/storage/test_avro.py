@@ -383,6 +383,26 @@ def test_as_many_items_without_bytes_as_allowed_are_read() -> None:
     assert decoder({"type": "array", "items": "null"}).to_json(payload) == [None] * MAX_EMPTY_ITEMS
 
 
+def test_items_that_cost_nothing_are_bounded_by_their_fields_and_defaults() -> None:
+    """An item of one byte has all defaults of the fields that its writer did not have."""
+    one = {"name": "a", "type": "boolean"}
+    small, large = "x" * 100, "x" * 16_000
+    for count, default, most in ((1000, 0, 170), (1, large, 130), (20, small, 880)):
+        of = "string" if default else "int"
+        more = [{"name": f"f{n}", "type": of, "default": default} for n in range(count)]
+        writer, reader = (
+            {"type": "array", "items": {"type": "record", "name": "R", "fields": [one, *fields]}}
+            for fields in ([], more)
+        )
+        lengths = 1, 10 * most, most
+        payloads = [encode("long", items) + b"\x01" * items + b"\x00" for items in lengths]
+        array, errors = columns(writer, payloads, reader)
+        why = "its lists have too many items for a type of so many fields"
+        assert errors == [None, why, None]
+        found = [None if each is None else len(each) for each in array.to_pylist()]
+        assert found == [1, None, most]
+
+
 def test_blocks_with_sizes_are_read() -> None:
     """Writers that do not know the number of items first write it negative, then the size."""
     payload = encode("long", -2) + encode("long", 2) + b"\x02\x04" + b"\x02\x06" + b"\x00"

@@ -493,22 +493,28 @@ SPAN = st.tuples(
 )
 
 
-@given(st.binary(max_size=40), st.lists(SPAN, max_size=5), st.integers(0, 3000))
+@given(
+    st.binary(max_size=40),
+    st.lists(SPAN, max_size=5),
+    st.integers(0, 3000),
+    st.lists(st.integers(-2, 20), min_size=30, max_size=30) | st.none(),
+)
 def test_both_forms_write_any_spans_alike(
-    data: bytes, rows: list[tuple[int, ...]], room: int
+    data: bytes, rows: list[tuple[int, ...]], room: int, decoded: list[int] | None
 ) -> None:
     """Spans outside of their buffer are reported, and none of its bytes is touched."""
     spans = np.array(rows, dtype=np.int32).reshape(len(rows), 6)
     numbers = np.arange(len(rows), dtype=np.int64) * 12345678901 - 3
     types = (np.arange(len(rows)) % 4 - 1).astype(np.int32)
     texts, marks = _texts("topic", 7)
+    places = np.array(decoded or [], dtype=np.int64).reshape(-1, 6)[: len(rows)]
     results = []
     for kernel in both("render"):
         lines = np.zeros(room, dtype=np.uint8)
         written = kernel.write_lines(data, spans, 2, lines)
         out = np.zeros(room, dtype=np.uint8)
         done, used = kernel.write_json(
-            data, numbers, numbers, types, spans, texts, marks,
+            data, numbers, numbers, types, spans, data[::-1], places, texts, marks,
             b"null", b'{"base64":"', _QUOTING, 0, out,
         )  # fmt: skip
         results.append(

@@ -1,6 +1,7 @@
 """Walks Avro datums by a table made from their schema, into columns of numbers or Python objects.
 
-A row of ``nodes`` is a type: its kind, two numbers ``a`` and ``b``, and whether it emits slots.
+A row of ``nodes`` is a type: its kind, two numbers ``a`` and ``b``, and whether it emits slots; if
+an array or map does, that is the number of values in columns that each item becomes.
 
     kind              a                             b                    slots for each value
     0 null                                                               none
@@ -20,8 +21,10 @@ A row of ``nodes`` is a type: its kind, two numbers ``a`` and ``b``, and whether
 Positions count from the start of ``data``, integers are Avro's: zigzag varints, little-endian
 floats. A datum should end exactly where its span ends.
 
-A walk is bounded: by the depth of values, and by the number of array items without any bytes, of
-which an array could otherwise claim 2^60.
+A walk is bounded: by the depth of values, by the number of array items without any bytes, of which
+an array could otherwise claim 2^60, and by the values that items become in columns, most of which
+may be defaults. ``most`` has what a datum may have: items without bytes, values of items, and more
+of these for each of its bytes.
 """
 
 from __future__ import annotations
@@ -30,29 +33,30 @@ import struct
 
 import cython
 
+from ._avro import (
+    BAD_BOOLEAN,
+    BAD_BRANCH,
+    BAD_INT,
+    BAD_SIZE,
+    BAD_SYMBOL,
+    BAD_TEXT,
+    BYTES_LEFT,
+    MAX_DEPTH,
+    TOO_DEEP,
+    TOO_MANY_EMPTY,
+    TOO_MANY_VALUES,
+    TRUNCATED,
+    check_tables,
+    double_bits,
+    float_bits,
+    is_text,
+)
 from ._primitives import varint
-from ._text import little_endian, utf8_length
 
 if cython.compiled:
     from cython.cimports.cpython.bytes import PyBytes_FromStringAndSize
     from cython.cimports.cpython.unicode import PyUnicode_DecodeUTF8
     from cython.cimports.libc.string import memcpy
-
-NODE_COLUMNS = cython.declare(cython.int, 4)
-#: The values inside each other that a datum may have; unions count.
-MAX_DEPTH = cython.declare(cython.int, 256)
-
-# Why a walk ended, in place of a position; callers have a text for each.
-TRUNCATED = cython.declare(cython.int, -1)
-BAD_INT = cython.declare(cython.int, -2)
-BAD_BOOLEAN = cython.declare(cython.int, -3)
-BAD_SIZE = cython.declare(cython.int, -4)
-BAD_SYMBOL = cython.declare(cython.int, -5)
-BAD_BRANCH = cython.declare(cython.int, -6)
-BAD_TEXT = cython.declare(cython.int, -7)
-TOO_DEEP = cython.declare(cython.int, -8)
-TOO_MANY_EMPTY = cython.declare(cython.int, -9)
-BYTES_LEFT = cython.declare(cython.int, -10)
 
 
 @cython.cfunc
@@ -71,50 +75,6 @@ def _emit(
     if mode >= 2 and 0 <= at < slots.shape[0]:
         slots[at] = value
     cursors[node] = at + 1
-
-
-@cython.cfunc
-@cython.inline
-@cython.nogil
-@cython.exceptval(check=False)
-def _is_text(
-    data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t, end: cython.Py_ssize_t
-) -> cython.bint:
-    """Returns whether the bytes are UTF-8."""
-    length: cython.int
-    while at < end:
-        if data[at] < 128:
-            at += 1
-            continue
-        length = utf8_length(data, at, end)
-        if length == 0:
-            return False
-        at += length
-    return True
-
-
-@cython.cfunc
-@cython.inline
-@cython.nogil
-@cython.exceptval(check=False)
-def _float_bits(data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t) -> cython.longlong:
-    return (
-        cython.cast(cython.longlong, data[at])
-        | cython.cast(cython.longlong, data[at + 1]) << 8
-        | cython.cast(cython.longlong, data[at + 2]) << 16
-        | cython.cast(cython.longlong, data[at + 3]) << 24
-    )
-
-
-@cython.cfunc
-@cython.inline
-@cython.nogil
-@cython.exceptval(check=False)
-def _double_bits(data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t) -> cython.longlong:
-    bits: cython.ulonglong = little_endian(data, at)
-    if cython.compiled:
-        return cython.cast(cython.longlong, bits)
-    return bits - ((bits >> 63) << 64)
 
 
 @cython.cfunc
@@ -149,9 +109,9 @@ def _walk_scalar(
             return TRUNCATED
         if mode >= 2:
             value = (
-                _float_bits(data, at)
+                float_bits(data, at)
                 if kind == 4
-                else _double_bits(data, at) if kind == 5 else at
+                else double_bits(data, at) if kind == 5 else at
             )  # fmt: skip
         at += size
     else:
@@ -169,7 +129,7 @@ def _walk_scalar(
             if size > end - at:
                 return TRUNCATED
             # A second walk visits only what the first one has checked.
-            if kind == 7 and mode != 2 and not _is_text(data, at, at + size):
+            if kind == 7 and mode != 2 and not is_text(data, at, at + size):
                 return BAD_TEXT
             if mode and nodes[node, 3]:
                 _emit(cursors, slots, node, at, mode)
@@ -194,7 +154,7 @@ def _walk_items(
     cursors: cython.longlong[::1],
     slots: cython.longlong[::1],
     mode: cython.int,
-    empty: cython.longlong[::1],
+    left: cython.longlong[::1],
 ) -> cython.Py_ssize_t:
     """Walks an array or a map: blocks of items, each preceded by their number (if negative, also by
     their size, which is not needed), the last of which has none."""
@@ -204,6 +164,7 @@ def _walk_items(
     total: cython.longlong = 0
     before: cython.Py_ssize_t
     slot: cython.longlong = cursors[node] if mode and nodes[node, 3] else -1
+    values: cython.longlong = nodes[node, 3] if mode == 1 or mode == 3 else 0
     if slot >= 0:
         _emit(cursors, slots, node, 0, mode)
     while True:
@@ -223,19 +184,23 @@ def _walk_items(
             before = at
             if is_map:
                 at = _walk(
-                    data, at, end, nodes, links, nodes[node, 2], depth, cursors, slots, mode, empty
+                    data, at, end, nodes, links, nodes[node, 2], depth, cursors, slots, mode, left
                 )
                 if at < 0:
                     return at
             at = _walk(
-                data, at, end, nodes, links, nodes[node, 1], depth, cursors, slots, mode, empty
+                data, at, end, nodes, links, nodes[node, 1], depth, cursors, slots, mode, left
             )
             if at < 0:
                 return at
             if at == before:
-                empty[0] -= 1
-                if empty[0] < 0:
+                left[0] -= 1
+                if left[0] < 0:
                     return TOO_MANY_EMPTY
+            if values > 1:
+                left[1] -= values
+                if left[1] < 0:
+                    return TOO_MANY_VALUES
             total += 1
             count -= 1
     if mode >= 2 and 0 <= slot < slots.shape[0]:
@@ -257,7 +222,7 @@ def _walk(
     cursors: cython.longlong[::1],
     slots: cython.longlong[::1],
     mode: cython.int,
-    empty: cython.longlong[::1],
+    left: cython.longlong[::1],
 ) -> cython.Py_ssize_t:
     """Walks a value and returns the position after it, or why it does not fit. Mode 0 only checks,
     1 also counts slots, 2 writes those of a datum that was checked, 3 checks and writes."""
@@ -272,7 +237,7 @@ def _walk(
     if kind == 13:
         for i in range(nodes[node, 1]):
             value = links[nodes[node, 2] + i]
-            at = _walk(data, at, end, nodes, links, value, depth + 1, cursors, slots, mode, empty)
+            at = _walk(data, at, end, nodes, links, value, depth + 1, cursors, slots, mode, left)
             if at < 0:
                 return at
         return at
@@ -285,44 +250,14 @@ def _walk(
         if mode and nodes[node, 3]:
             _emit(cursors, slots, node, value, mode)
         value = links[nodes[node, 2] + value]
-        return _walk(data, at, end, nodes, links, value, depth + 1, cursors, slots, mode, empty)
+        return _walk(data, at, end, nodes, links, value, depth + 1, cursors, slots, mode, left)
     if kind == 14:
-        at = _walk(data, at, end, nodes, links, nodes[node, 1], depth, cursors, slots, 0, empty)
+        at = _walk(data, at, end, nodes, links, nodes[node, 1], depth, cursors, slots, 0, left)
         if at >= 0 and mode and nodes[node, 3]:
             _emit(cursors, slots, node, start, mode)
             _emit(cursors, slots, node, at - start, mode)
         return at
-    return _walk_items(data, at, end, nodes, links, node, depth + 1, cursors, slots, mode, empty)
-
-
-def _check_tables(
-    nodes: cython.const[cython.longlong][:, ::1],
-    links: cython.const[cython.longlong][::1],
-    root: cython.Py_ssize_t,
-) -> None:
-    """Raises ValueError if a row or link leads outside the tables."""
-    rows: cython.longlong = nodes.shape[0]
-    count: cython.longlong = links.shape[0]
-    i: cython.Py_ssize_t
-    is_right: cython.bint = nodes.shape[1] == NODE_COLUMNS and 0 <= root < rows
-    for i in range(rows if is_right else 0):
-        kind: cython.longlong = nodes[i, 0]
-        a: cython.longlong = nodes[i, 1]
-        b: cython.longlong = nodes[i, 2]
-        if kind == 12 or kind == 13:
-            is_right = is_right and a >= 0 and b >= 0 and a <= count - b
-        elif kind == 10 or kind == 14:
-            is_right = is_right and 0 <= a < rows
-        elif kind == 11:
-            is_right = is_right and 0 <= a < rows and 0 <= b < rows
-        elif kind == 8:
-            is_right = is_right and a >= 0
-        else:
-            is_right = is_right and 0 <= kind < 10
-    for i in range(count):
-        is_right = is_right and 0 <= links[i] < rows
-    if not is_right:
-        raise ValueError("a row of the tables leads outside them")
+    return _walk_items(data, at, end, nodes, links, node, depth + 1, cursors, slots, mode, left)
 
 
 @cython.cfunc
@@ -334,12 +269,12 @@ def _walk_each(
     nodes: cython.const[cython.longlong][:, ::1],
     links: cython.const[cython.longlong][::1],
     root: cython.Py_ssize_t,
-    most_empty: cython.longlong,
+    most: cython.const[cython.longlong][::1],
     cursors: cython.longlong[::1],
     slots: cython.longlong[::1],
     mode: cython.int,
     saved: cython.longlong[::1],
-    empty: cython.longlong[::1],
+    left: cython.longlong[::1],
     status: cython.longlong[::1],
 ) -> cython.Py_ssize_t:
     """Walks the datum between the start and end in each row of ``spans``, and writes 0 or why it
@@ -355,9 +290,10 @@ def _walk_each(
             continue
         for i in range(nodes.shape[0]):
             saved[i] = cursors[i]
-        empty[0] = most_empty
+        left[0] = most[0]
+        left[1] = most[1] + most[2] * (spans[row, 1] - spans[row, 0])
         at = _walk(
-            data, spans[row, 0], spans[row, 1], nodes, links, root, 0, cursors, slots, mode, empty
+            data, spans[row, 0], spans[row, 1], nodes, links, root, 0, cursors, slots, mode, left
         )
         status[row] = 0 if at == spans[row, 1] else BYTES_LEFT if at >= 0 else at
         if at >= 0:
@@ -374,30 +310,31 @@ def check(
     nodes: cython.const[cython.longlong][:, ::1],
     links: cython.const[cython.longlong][::1],
     root: cython.Py_ssize_t,
-    most_empty: cython.longlong,
+    most: cython.const[cython.longlong][::1],
     counts: cython.longlong[::1],
     saved: cython.longlong[::1],
-    empty: cython.longlong[::1],
+    left: cython.longlong[::1],
     status: cython.longlong[::1],
 ) -> int:
     """Walks the datum between the start and end in each row of ``spans``. Writes 0 or why it does
     not fit into ``status``, and into ``counts`` the number of slots of each node in those that fit,
-    also with bytes left over. Returns how many fit. ``saved`` (as long as ``counts``) and ``empty``
-    (one element) are room to work in."""
+    also with bytes left over. Returns how many fit. ``saved`` (as long as ``counts``) and ``left``
+    (two elements) are room to work in."""
     fitting: cython.Py_ssize_t
     size: cython.Py_ssize_t = nodes.shape[0]
-    _check_tables(nodes, links, root)
+    check_tables(nodes, links, root)
     if (
         spans.shape[1] != 2
         or status.shape[0] != spans.shape[0]
         or counts.shape[0] != size
         or saved.shape[0] != size
-        or empty.shape[0] != 1
+        or left.shape[0] != 2
+        or most.shape[0] != 3
     ):
         raise ValueError("the tables for the results have other sizes than the arguments")
     with cython.nogil:
         fitting = _walk_each(
-            data, spans, nodes, links, root, most_empty, counts, counts, 1, saved, empty,
+            data, spans, nodes, links, root, most, counts, counts, 1, saved, left,
             status,
         )  # fmt: skip
     return fitting
@@ -409,10 +346,10 @@ def shred(
     nodes: cython.const[cython.longlong][:, ::1],
     links: cython.const[cython.longlong][::1],
     root: cython.Py_ssize_t,
-    most_empty: cython.longlong,
+    most: cython.const[cython.longlong][::1],
     status: cython.const[cython.longlong][::1],
     cursors: cython.longlong[::1],
-    empty: cython.longlong[::1],
+    left: cython.longlong[::1],
     slots: cython.longlong[::1],
 ) -> bool:
     """Writes the slots of each node, from its position in ``cursors`` on, which moves to their end.
@@ -420,24 +357,25 @@ def shred(
     row: cython.Py_ssize_t
     at: cython.Py_ssize_t
     is_right: cython.bint = True
-    _check_tables(nodes, links, root)
+    check_tables(nodes, links, root)
     if (
         spans.shape[1] != 2
         or status.shape[0] != spans.shape[0]
         or cursors.shape[0] != nodes.shape[0]
-        or empty.shape[0] != 1
+        or left.shape[0] != 2
+        or most.shape[0] != 3
     ):
         raise ValueError("the tables have other sizes than those of the check")
     with cython.nogil:
         for row in range(spans.shape[0]):
             if status[row] != 0 and status[row] != BYTES_LEFT:
                 continue
-            empty[0] = most_empty
+            left[0] = most[0]
             at = -1
             if 0 <= spans[row, 0] <= spans[row, 1] <= data.shape[0]:
                 at = _walk(
                     data, spans[row, 0], spans[row, 1], nodes, links, root, 0, cursors, slots, 2,
-                    empty,
+                    left,
                 )  # fmt: skip
             if at < 0 or (status[row] == 0) != (at == spans[row, 1]):
                 is_right = False
@@ -451,30 +389,31 @@ def check_and_shred(
     nodes: cython.const[cython.longlong][:, ::1],
     links: cython.const[cython.longlong][::1],
     root: cython.Py_ssize_t,
-    most_empty: cython.longlong,
+    most: cython.const[cython.longlong][::1],
     saved: cython.longlong[::1],
-    empty: cython.longlong[::1],
+    left: cython.longlong[::1],
     status: cython.longlong[::1],
     cursors: cython.longlong[::1],
     slots: cython.longlong[::1],
 ) -> int:
     """Does in one walk what ``check`` and ``shred`` do, where room for the slots of each node is
     known before: from its position in ``cursors`` on, which moves to their end. Returns how many
-    datums fit. ``saved`` and ``empty`` are room to work in."""
+    datums fit. ``saved`` and ``left`` are room to work in."""
     fitting: cython.Py_ssize_t
     size: cython.Py_ssize_t = nodes.shape[0]
-    _check_tables(nodes, links, root)
+    check_tables(nodes, links, root)
     if (
         spans.shape[1] != 2
         or status.shape[0] != spans.shape[0]
         or cursors.shape[0] != size
         or saved.shape[0] != size
-        or empty.shape[0] != 1
+        or left.shape[0] != 2
+        or most.shape[0] != 3
     ):
         raise ValueError("the tables for the results have other sizes than the arguments")
     with cython.nogil:
         fitting = _walk_each(
-            data, spans, nodes, links, root, most_empty, cursors, slots, 3, saved, empty,
+            data, spans, nodes, links, root, most, cursors, slots, 3, saved, left,
             status,
         )  # fmt: skip
     return fitting
@@ -510,7 +449,7 @@ def _number(data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t, kind: 
     if not cython.compiled:
         size = 4 if kind == 4 else 8
         return struct.unpack("<f" if kind == 4 else "<d", data[at : at + size])[0]
-    bits = _float_bits(data, at) if kind == 4 else _double_bits(data, at)
+    bits = float_bits(data, at) if kind == 4 else double_bits(data, at)
     if kind == 4:
         low = cython.cast(cython.uint, bits)
         memcpy(cython.address(single), cython.address(low), 4)
@@ -636,7 +575,7 @@ def value(
     each node the names of its fields or symbols, ``converters`` what turns its value (bytes for
     bytes and fixed) into another one, or None. ``place`` is room for one number."""
     at: cython.Py_ssize_t
-    _check_tables(nodes, links, root)
+    check_tables(nodes, links, root)
     if (
         place.shape[0] != 1
         or len(names) != nodes.shape[0]

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import cython
 
+from ._json_text import write_string
 from ._primitives import copy, varint
-from ._text import escape, utf8_length, write_base64, write_int
+from ._text import write_base64, write_int
 
 NO_ROOM = -1
 BAD_SPAN = -2
@@ -73,51 +74,6 @@ def _write_base64(
 @cython.inline
 @cython.nogil
 @cython.exceptval(check=False)
-def _kind_of(
-    data: cython.const[cython.uchar][::1], start: cython.Py_ssize_t, end: cython.Py_ssize_t
-) -> cython.int:
-    """Classifies bytes: 0 if they need no escape in a string, 1 if only quotes or backslashes do, a
-    greater number if others need attention."""
-    i: cython.Py_ssize_t
-    byte: cython.uchar
-    quotes: cython.uchar = 0
-    others: cython.uchar = 0
-    for i in range(start, end):
-        byte = data[i]
-        quotes |= (byte == 34) | (byte == 92)
-        others |= (byte < 32) | (byte > 127)
-    return quotes | (others << 1)
-
-
-@cython.cfunc
-@cython.inline
-@cython.nogil
-@cython.exceptval(check=False)
-def _put_quoted(
-    data: cython.const[cython.uchar][::1],
-    quoting: cython.const[cython.uchar][::1],
-    start: cython.Py_ssize_t,
-    end: cython.Py_ssize_t,
-    out: cython.uchar[::1],
-    at: cython.Py_ssize_t,
-) -> cython.Py_ssize_t:
-    """Writes printable ASCII with a backslash before quotes and backslashes. JSON values have so
-    many of them that a branch for each would be mispredicted too often."""
-    i: cython.Py_ssize_t
-    byte: cython.int
-    more: cython.int
-    for i in range(start, end):
-        byte = data[i]
-        more = quoting[byte]
-        out[at] = 92
-        out[at + more] = cython.cast(cython.uchar, byte)
-        at += 1 + more
-    return at
-
-
-@cython.cfunc
-@cython.nogil
-@cython.exceptval(check=False)
 def _write_bytes(
     data: cython.const[cython.uchar][::1],
     start: cython.Py_ssize_t,
@@ -130,40 +86,11 @@ def _write_bytes(
 ) -> cython.Py_ssize_t:
     """Writes null, a string if the bytes are UTF-8, or base64. ``out`` must have space for the
     worst case."""
-    begin: cython.Py_ssize_t = at
-    i: cython.Py_ssize_t = start
-    end: cython.Py_ssize_t = start + size
-    stop: cython.Py_ssize_t
-    kind: cython.int
-    length: cython.int
+    end: cython.Py_ssize_t
     if size < 0:
         return copy(out, at, null, 0, null.shape[0])
-    out[at] = 34
-    at += 1
-    while i < end:
-        stop = i + 128 if end - i > 128 else end  # so that one odd byte does not slow down the rest
-        kind = _kind_of(data, i, stop)
-        if kind == 0:
-            at = copy(out, at, data, i, stop - i)
-            i = stop
-        elif kind == 1:
-            at = _put_quoted(data, quoting, i, stop, out, at)
-            i = stop
-        while i < stop:
-            length = 1
-            if data[i] >= 128:
-                length = utf8_length(data, i, end)
-                if length == 0:
-                    return _write_base64(data, start, size, opening, out, begin)
-                at = copy(out, at, data, i, length)
-            elif data[i] >= 32 and data[i] != 34 and data[i] != 92:
-                out[at] = data[i]
-                at += 1
-            else:
-                at = escape(data[i], 87, out, at)
-            i += length
-    out[at] = 34
-    return at + 1
+    end = write_string(data, start, size, quoting, out, at)
+    return end if end >= 0 else _write_base64(data, start, size, opening, out, at)
 
 
 @cython.cfunc
@@ -211,12 +138,86 @@ def _write_headers(
     return at
 
 
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def _worst(
+    spans: cython.const[cython.int][:, ::1],
+    places: cython.const[cython.longlong][:, ::1],
+    row: cython.Py_ssize_t,
+    part: cython.Py_ssize_t,
+) -> cython.Py_ssize_t:
+    """Returns the most bytes that the key (0) or value (1) of a row may take."""
+    size: cython.Py_ssize_t = spans[row, 2 * part + 1]
+    if places.shape[0] > 0 and places[row, 2 * part + 1] >= 0:
+        return places[row, 2 * part + 1]
+    return size * 6 if size > 0 else 0
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def _write_part(
+    data: cython.const[cython.uchar][::1],
+    spans: cython.const[cython.int][:, ::1],
+    decoded: cython.const[cython.uchar][::1],
+    places: cython.const[cython.longlong][:, ::1],
+    row: cython.Py_ssize_t,
+    part: cython.Py_ssize_t,
+    null: cython.const[cython.uchar][::1],
+    opening: cython.const[cython.uchar][::1],
+    quoting: cython.const[cython.uchar][::1],
+    out: cython.uchar[::1],
+    at: cython.Py_ssize_t,
+) -> cython.Py_ssize_t:
+    """Writes the key (0) or value (1) of a row: its text, or else its bytes."""
+    if places.shape[0] > 0 and places[row, 2 * part + 1] >= 0:
+        return copy(out, at, decoded, places[row, 2 * part], places[row, 2 * part + 1])
+    return _write_bytes(
+        data, spans[row, 2 * part], spans[row, 2 * part + 1], null, opening, quoting, out, at
+    )
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def _is_inside(
+    data: cython.const[cython.uchar][::1],
+    spans: cython.const[cython.int][:, ::1],
+    decoded: cython.const[cython.uchar][::1],
+    places: cython.const[cython.longlong][:, ::1],
+    row: cython.Py_ssize_t,
+) -> cython.bint:
+    """Returns whether all bytes of a row are in ``data`` and ``decoded``."""
+    i: cython.Py_ssize_t
+    if (
+        spans[row, 0] < 0
+        or spans[row, 2] < 0
+        or spans[row, 4] < 0
+        or spans[row, 1] > data.shape[0] - spans[row, 0]
+        or spans[row, 3] > data.shape[0] - spans[row, 2]
+    ):
+        return False
+    if places.shape[0] > 0:
+        for i in range(3):
+            if places[row, 2 * i] < 0 or (
+                places[row, 2 * i + 1] > decoded.shape[0] - places[row, 2 * i]
+            ):
+                return False
+    return True
+
+
 def write_json(
     data: cython.const[cython.uchar][::1],
     offsets: cython.const[cython.longlong][::1],
     timestamps: cython.const[cython.longlong][::1],
     types: cython.const[cython.int][::1],
     spans: cython.const[cython.int][:, ::1],
+    decoded: cython.const[cython.uchar][::1],
+    places: cython.const[cython.longlong][:, ::1],
     texts: cython.const[cython.uchar][::1],
     marks: cython.const[cython.int][::1],
     null: cython.const[cython.uchar][::1],
@@ -227,52 +228,55 @@ def write_json(
 ) -> tuple[int, int]:
     """Writes one JSON line per row, from row ``first`` on, until ``out`` is full.
 
+    ``places`` has no rows, or for each row start and size in ``decoded`` of what is written in
+    place of the key, in place of the value, and after the headers; size -1 for nothing.
+
     ``texts[marks[i]:marks[i + 1]]`` is the text before the key (0), the value (1), the offset (2;
     includes topic and partition) and the timestamp (3); that between timestamp and headers for
     timestamp type -1, 0, 1 (4, 5, 6); that before the name (7) and the value (8) of a header; and
-    that after the headers (9). ``opening`` begins a base64 object; ``quoting`` is 1 for each byte
-    that needs a backslash in a string. Returns (rows written, bytes written or BAD_SPAN).
+    that after the headers (9) and at the end (10). ``opening`` begins a base64 object; ``quoting``
+    is 1 for each byte that needs a backslash in a string. Returns (rows written, bytes written or
+    BAD_SPAN).
     """
     row: cython.Py_ssize_t = first
     rows: cython.Py_ssize_t = spans.shape[0]
     at: cython.Py_ssize_t = 0
     begin: cython.Py_ssize_t = 0
     kind: cython.Py_ssize_t
-    key_size: cython.Py_ssize_t
-    value_size: cython.Py_ssize_t
-    size: cython.Py_ssize_t
+    tail: cython.Py_ssize_t
     frame: cython.Py_ssize_t = texts.shape[0] + 160
     if (
         first < 0
         or offsets.shape[0] < rows
         or timestamps.shape[0] < rows
         or types.shape[0] < rows
-        or marks.shape[0] < 11
+        or marks.shape[0] < 12
         or quoting.shape[0] < 256
         or spans.shape[1] != 6
+        or places.shape[1] != 6
+        or (places.shape[0] != 0 and places.shape[0] < rows)
     ):
         raise ValueError("columns of different lengths")
     with cython.nogil:
         while row < rows:
             begin = at
-            key_size = spans[row, 1]
-            value_size = spans[row, 3]
-            if (
-                spans[row, 0] < 0
-                or spans[row, 2] < 0
-                or spans[row, 4] < 0
-                or key_size > data.shape[0] - spans[row, 0]
-                or value_size > data.shape[0] - spans[row, 2]
-            ):
+            if not _is_inside(data, spans, decoded, places, row):
                 at = -2
                 break
-            size = (key_size if key_size > 0 else 0) + (value_size if value_size > 0 else 0)
-            if size * 6 + frame > out.shape[0] - at:
+            tail = places[row, 5] if places.shape[0] > 0 and places[row, 5] > 0 else 0
+            if (
+                _worst(spans, places, row, 0) + _worst(spans, places, row, 1) + tail + frame
+                > out.shape[0] - at
+            ):
                 break
             at = copy(out, at, texts, marks[0], marks[1] - marks[0])
-            at = _write_bytes(data, spans[row, 0], key_size, null, opening, quoting, out, at)
+            at = _write_part(
+                data, spans, decoded, places, row, 0, null, opening, quoting, out, at
+            )  # fmt: skip
             at = copy(out, at, texts, marks[1], marks[2] - marks[1])
-            at = _write_bytes(data, spans[row, 2], value_size, null, opening, quoting, out, at)
+            at = _write_part(
+                data, spans, decoded, places, row, 1, null, opening, quoting, out, at
+            )  # fmt: skip
             at = copy(out, at, texts, marks[2], marks[3] - marks[2])
             at = write_int(offsets[row], out, at)
             at = copy(out, at, texts, marks[3], marks[4] - marks[3])
@@ -286,11 +290,14 @@ def write_json(
                     data, spans[row, 4], spans[row, 5], texts, marks,
                     null, opening, quoting, out, at,
                 )  # fmt: skip
-                if at == -1 or (at >= 0 and marks[10] - marks[9] > out.shape[0] - at):
+                if at == -1 or (at >= 0 and marks[11] - marks[9] + tail > out.shape[0] - at):
                     at = begin  # the headers do not fit: the next call writes this row
                     break
                 if at < 0:
                     break
             at = copy(out, at, texts, marks[9], marks[10] - marks[9])
+            if tail > 0:
+                at = copy(out, at, decoded, places[row, 4], tail)
+            at = copy(out, at, texts, marks[10], marks[11] - marks[10])
             row += 1
     return row - first, at

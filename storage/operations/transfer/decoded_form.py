@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 from ...errors import SchemaError
 from ...format.records.columns import KEY_SIZE, VALUE_SIZE, Columns
 from ...io.durable import Buffer
-from ...lines.decoded_lines import NOT_JSON, decoded_lines, json_text
+from ...lines.decoded_lines import decoded_lines
+from ...schemas.conventions import NOT_JSON, json_text
 from ...schemas.decoding import Decoded, TopicDecoder, ValueKind
 from ...schemas.typed.decoder import DECODED, DECODED_KEY, DECODED_NAMES, DecodedColumns
 from ...schemas.typed.reader_schema import TopicReaders

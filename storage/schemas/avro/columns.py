@@ -24,12 +24,15 @@ from ...errors import CorruptError, DatumError
 from ...format.kernels import avro as kernel
 from ...format.kernels import gather as gather_kernel
 from ..conventions import DAY_SECONDS, OUTSIDE_DAY
+from ..in_chunks import MOST_VALUES, VALUES_PER_BYTE
 from .decoder import BYTES_LEFT, MAX_EMPTY_ITEMS, SPAN, AvroDecoder, reason
 from .types import Kind
 
 Int64s = NDArray[np.int64]
 # The kinds of values with a start and a size.
 _TWO_SLOTS: Final = (Kind.BYTES, Kind.STRING, SPAN)
+# What a datum may have, for the kernel.
+_MOST: Final = np.array([MAX_EMPTY_ITEMS, MOST_VALUES, VALUES_PER_BYTE], dtype=np.int64)
 # The most slots, of 8 bytes, for which room is made before it is known that they are needed.
 _MAX_ROOM: Final = 8 << 20
 
@@ -339,15 +342,15 @@ class AvroColumns:
         if self._is_flat and room.sum() <= _MAX_ROOM:
             return self._shredded_at_once(data, spans, status, room)
         counts, saved = np.zeros((2, len(self.nodes)), dtype=np.int64)
-        empty = np.zeros(1, dtype=np.int64)
-        tables = self.nodes, self.links, self.root.row, MAX_EMPTY_ITEMS
-        kernel.check(data, spans, *tables, counts, saved, empty, status)
+        left = np.zeros(2, dtype=np.int64)
+        tables = self.nodes, self.links, self.root.row, _MOST
+        kernel.check(data, spans, *tables, counts, saved, left, status)
         ends = np.cumsum(counts)
         starts = ends - counts
         slots = np.zeros(int(counts.sum()), dtype=np.int64)
         cursors = starts.copy()
         if (
-            not kernel.shred(data, spans, *tables, status, cursors, empty, slots)
+            not kernel.shred(data, spans, *tables, status, cursors, left, slots)
             or (cursors != ends).any()
         ):
             raise CorruptError("records changed while they were decoded")
@@ -359,9 +362,9 @@ class AvroColumns:
         """Does the same in one walk: each value occurs once in a datum, or not at all."""
         starts = np.cumsum(room) - room
         slots = np.empty(int(room.sum()), dtype=np.int64)
-        ends, saved, empty = starts.copy(), starts.copy(), np.zeros(1, dtype=np.int64)
-        tables = self.nodes, self.links, self.root.row, MAX_EMPTY_ITEMS
-        kernel.check_and_shred(data, spans, *tables, saved, empty, status, ends, slots)
+        ends, saved, left = starts.copy(), starts.copy(), np.zeros(2, dtype=np.int64)
+        tables = self.nodes, self.links, self.root.row, _MOST
+        kernel.check_and_shred(data, spans, *tables, saved, left, status, ends, slots)
         return Shredded(data, slots, starts, ends)
 
 

@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 from ...errors import BytesLeft, DatumError, SchemaError
 from ...format.kernels import avro as kernel
 from ...format.records.batch import Bytes
-from ..conventions import Converter, avro_converter
+from ..conventions import OUTSIDE_DAY, TOO_MANY_DIGITS, TOO_MANY_ITEMS, Converter, avro_converter
 from ..schema import Schema
+from .texts import AvroTexts, text_writer
 from .types import AvroType, Kind, parse_avro
 
 #: The kernel's kind of a value whose parts are of no interest.
@@ -38,6 +39,9 @@ _REASONS: Final = {
     8: "values are nested too deeply",
     9: f"arrays have more than {MAX_EMPTY_ITEMS:,} items without any bytes",
     10: "bytes are left over",
+    11: TOO_MANY_ITEMS,  # only of columns
+    12: OUTSIDE_DAY,  # this one and the next only of the kernel `avro_text`
+    13: TOO_MANY_DIGITS,
 }
 
 
@@ -49,20 +53,23 @@ def reason(code: int) -> str:
 @dataclass(slots=True)
 class Tables:
     """The kernel's tables for some types. `names` and `converters`: for each row, the names of its
-    fields or symbols, and what makes its values JSON."""
+    fields or symbols, and what makes its values JSON. `types`: the type for which `add_graph` added
+    the row, None for others."""
 
     rows: list[list[int]] = field(default_factory=list)
     links: list[int] = field(default_factory=list)
     names: list[tuple[str, ...]] = field(default_factory=list)
     converters: list[Converter | None] = field(default_factory=list)
+    types: list[AvroType | None] = field(default_factory=list)
     #: The row of each type that was added by `add_graph`.
     _known: dict[int, int] = field(default_factory=dict)
-    _kept: list[AvroType] = field(default_factory=list)
 
-    def add_row(self, kind: int, a: int = 0, b: int = 0, *, emits: bool = False) -> int:
-        self.rows.append([kind, a, b, int(emits)])
+    def add_row(self, kind: int, a: int = 0, b: int = 0, *, emits: int = 0) -> int:
+        """`emits`: 0 for no slots, otherwise 1; of an array or map, the values of an item."""
+        self.rows.append([kind, a, b, emits])
         self.names.append(())
         self.converters.append(None)
+        self.types.append(None)
         return len(self.rows) - 1
 
     def add_links(self, row: int, parts: list[int]) -> None:
@@ -76,7 +83,7 @@ class Tables:
         if id(of) in self._known:
             return self._known[id(of)]
         row = self._known[id(of)] = self.add_row(of.kind)
-        self._kept.append(of)  # so that its id stays its own
+        self.types[row] = of  # this also keeps its id its own
         if of.kind in (Kind.UNION, Kind.RECORD):
             parts = of.parts or tuple(each.type for each in of.fields)
             self.names[row] = tuple(each.name for each in of.fields)
@@ -107,18 +114,22 @@ class Tables:
 
 
 class AvroDecoder:
-    """Decodes datums of one schema to JSON values, with the schema that wrote them."""
+    """Decodes datums of one schema to JSON values, with the schema that wrote them. `texts`: what
+    writes their JSON text; None if that is left to Python's encoder."""
 
-    __slots__ = ("_arguments", "_root", "type")
+    __slots__ = ("_arguments", "texts", "type")
 
     def __init__(self, of: AvroType) -> None:
         self.type = of
         tables = Tables()
-        self._root = tables.add_graph(of)
+        root = tables.add_graph(of)
         nodes, links = tables.arrays()
         self._arguments = (
-            nodes, links, self._root, MAX_EMPTY_ITEMS, list(tables.names), tables.converters,
+            nodes, links, root, MAX_EMPTY_ITEMS, list(tables.names), tables.converters,
         )  # fmt: skip
+        self.texts: AvroTexts | None = text_writer(
+            nodes, links, root, MAX_EMPTY_ITEMS, tables.types
+        )
 
     @property
     def name(self) -> str:

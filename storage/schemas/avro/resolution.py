@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from ...errors import SchemaError
 from ..conventions import avro_converter
+from ..in_chunks import width_of
 from . import columns as to
 from .decimals import Decimals
 from .decoder import SPAN, AvroDecoder, Tables
@@ -29,6 +30,8 @@ from .types import NO_DEFAULT, AvroField, AvroType, Kind
 _MAX_ROWS: Final = 100_000
 #: The bytes that the defaults of fields that a datum lacks may have together.
 MAX_DEFAULT_BYTES: Final = 16 << 10
+# What counts as a value of a default.
+_VALUE_BYTES: Final = 8
 _NUMBERS: Final = (Kind.INT, Kind.LONG, Kind.FLOAT, Kind.DOUBLE)
 #: By the writer's kind, the reader's kinds that its values are promoted to.
 _PROMOTIONS: Final = {
@@ -66,10 +69,10 @@ class _Resolver:
         of = arrow_type(reader, outer)
         if any(reader is each for each in outer):
             graph = self.tables.add_graph(writer)
-            row = self.tables.add_row(SPAN, graph, emits=True)
+            row = self.tables.add_row(SPAN, graph, emits=1)
             return to.JsonTexts(row, of, AvroDecoder(writer))
         if writer.kind is Kind.UNION:
-            row = self.tables.add_row(Kind.UNION, emits=True)
+            row = self.tables.add_row(Kind.UNION, emits=1)
             parts = [self.column(part, reader, outer) for part in writer.parts]
             self.tables.add_links(row, [part.row for part in parts])
             return to.Branches(row, of, parts)
@@ -145,12 +148,16 @@ class _Resolver:
     def _items(
         self, writer: AvroType, reader: AvroType, outer: tuple[AvroType, ...], of: pa.DataType
     ) -> to.Column:
-        row = self.tables.add_row(writer.kind, emits=True)
+        row = self.tables.add_row(writer.kind, emits=1)
+        before = self.default_bytes
         items = self.column(writer.parts[0], reader.parts[0], outer)
+        # Each item has its defaults, which no bytes of the datum pay for.
+        defaults = (self.default_bytes - before) // _VALUE_BYTES
         self.tables.rows[row][1] = items.row
+        self.tables.rows[row][3] = width_of(items.type) + defaults
         if reader.kind is Kind.ARRAY:
             return to.Items(row, of, items)
-        keys = self.tables.add_row(Kind.STRING, emits=True)
+        keys = self.tables.add_row(Kind.STRING, emits=1)
         self.tables.rows[row][2] = keys
         return to.Items(row, of, items, to.TextColumn(keys, pa.string(), True))
 
@@ -158,7 +165,7 @@ class _Resolver:
         if writer.kind is Kind.NULL:
             return to.Column(self.tables.add_graph(writer), of)
         size = {Kind.FIXED: writer.size, Kind.ENUM: len(writer.symbols)}.get(writer.kind, 0)
-        row = self.tables.add_row(writer.kind, size, emits=True)
+        row = self.tables.add_row(writer.kind, size, emits=1)
         if reader.logical == "decimal":
             size = writer.size if writer.kind is Kind.FIXED else -1
             return Decimals(row, of, size, reader.precision, reader.scale)

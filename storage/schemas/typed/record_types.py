@@ -85,7 +85,7 @@ def _note(
     frame."""
     for group in decoders.for_topic(topic).groups(columns, is_key=is_key):
         schema = group.named.schema
-        if schema is None or all(error is not None for _, error in group.outcomes):
+        if schema is None or all(error is not None for _, error in group.datums.outcomes()):
             continue
         decoder = decoders.compiled(schema)
         if isinstance(decoder, str):
