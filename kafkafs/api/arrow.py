@@ -14,6 +14,7 @@ if TYPE_CHECKING:
         Columns,
         Damage,
         DecodedColumns,
+        Engine,
         ReaderSchema,
         RegisteredVersion,
         Schema,
@@ -43,6 +44,15 @@ def decoded_columns(catalog: SchemaCatalog, topic: str, decode: Decode) -> Decod
     else:
         readers = TopicReaders(_reader(schemas, decode))
     return DecodedColumns.of_topic(schemas, topic, readers)
+
+
+def has_schemas(engine: Engine) -> bool:
+    """Returns whether there can be schemas: the topic of a registry, or any that were given. What
+    decodes with them takes a tenth of a second to import."""
+    from kafkafs.storage import reader_config
+
+    config = reader_config(engine.configs)
+    return bool(config.kafkafs_schemas) or config.kafkafs_schemas_topic in engine.topics()
 
 
 def _reader(schemas: Schemas, given: Decode) -> ReaderSchema:

@@ -7,8 +7,6 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import BinaryIO, Final
 
 import pyarrow as pa
-import pyarrow.csv as pa_csv
-import pyarrow.parquet as pq
 
 from ..support.failures import Failure
 from ..support.output import Output
@@ -24,6 +22,8 @@ def _table(batches: Batches, out: Output) -> None:
 
 
 def _csv(batches: Batches, out: Output) -> None:
+    import pyarrow.csv as pa_csv
+
     is_first = True
     for batch in batches:
         if not len(batch.schema):
@@ -97,6 +97,8 @@ def _arrow(batches: Batches, out: Output) -> None:
 
 
 def _parquet(batches: Batches, out: Output) -> None:
+    import pyarrow.parquet as pq
+
     writer: pq.ParquetWriter | None = None
     for batch in batches:
         writer = writer or pq.ParquetWriter(_sink(out), batch.schema, compression="zstd")
