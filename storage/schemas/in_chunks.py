@@ -15,7 +15,7 @@ Int64s = NDArray[np.int64]
 Built = tuple[pa.Array, pa.Array]
 #: The datums that exist as objects at the same time: few, so that they stay in the processor's
 #: cache.
-CHUNK: Final = 1024
+_CHUNK: Final = 1024
 # The values that the items of a datum's lists and maps may have together: so many, and some more
 # for each of its bytes. An item of two bytes can be of a type with thousands of fields.
 _VALUES: Final = 1 << 18
@@ -52,7 +52,7 @@ def width_of(of: pa.DataType) -> int:
 def built_in_chunks(spans: Int64s, build: Callable[[Int64s], Built]) -> Built:
     """Returns, joined, what `build` returns for a few rows of `spans` at a time; for no rows it is
     called once."""
-    parts = [build(spans[at : at + CHUNK]) for at in range(0, max(len(spans), 1), CHUNK)]
+    parts = [build(spans[at : at + _CHUNK]) for at in range(0, max(len(spans), 1), _CHUNK)]
     if len(parts) == 1:
         return parts[0]
     values, reasons = zip(*parts, strict=True)
@@ -77,3 +77,8 @@ def item_offsets(lengths: Int64s, rows: Int64s) -> tuple[NDArray[np.int32], Int6
     ends = np.zeros(len(lengths) + 1, dtype=np.int32)
     np.cumsum(lengths, out=ends[1:])
     return ends, np.repeat(rows, lengths)
+
+
+def in_whole_chunks(rows: int) -> int:
+    """Returns `rows`, or a little less, so that no chunk of them is much smaller than others."""
+    return rows if rows < _CHUNK else rows - rows % _CHUNK

@@ -22,7 +22,7 @@ from ...format.records.columns import Columns
 from ...log_dirs.log_dirs import SCHEMAS_CONFIG
 from ..catalog import Schemas
 from ..framing import UNFRAMED
-from ..in_chunks import CHUNK, width_of
+from ..in_chunks import in_whole_chunks, width_of
 from ..named_rows import NamedRows, named_rows, subject_of
 from ..schema import Schema
 from .reader_schema import Reader, ReaderSchema, TopicReaders
@@ -157,8 +157,7 @@ class DecodedColumns:
     def rows_at_once(self) -> int:
         """The most rows that are decoded at once: of many columns there are fewer, as a value of a
         few bytes has all of them."""
-        rows = max(_MAX_CELLS // sum(map(width_of, self.schema.types)), 1)
-        return rows if rows < CHUNK else rows - rows % CHUNK
+        return in_whole_chunks(max(_MAX_CELLS // sum(map(width_of, self.schema.types)), 1))
 
     def limits(self, limits: TableLimits) -> TableLimits:
         """Returns the limits of a table with these columns."""
