@@ -33,7 +33,7 @@ RANGES: Final = 64
 _UNIT_BYTES: Final = 8 << 20
 # As many bytes of a unit are decoded ahead: what is compressed may be a hundred times as large.
 _HELD_BYTES: Final = 64 << 20
-# If a batch can have only fewer rows than this, decoding its many columns takes longer than reading.
+# If a batch can only have fewer rows than this, it is decoding its columns that takes long.
 _FEW_ROWS: Final = 1 << 14
 # The most rows of a batch whose columns are constant.
 _CONSTANT_ROWS: Final = 1 << 16

@@ -108,7 +108,7 @@ def test_a_peer_that_is_not_installed_is_named(
 ) -> None:
     """Before a log is generated or a broker started."""
     monkeypatch.setenv("PATH", "/nowhere")
-    with pytest.raises(MissingPeer, match="kcat.* not installed: apt-get install kcat"):
+    with pytest.raises(MissingPeer, match=r"kcat.* not installed: apt-get install kcat"):
         next(row(Plan()))
 
 
