@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING, Final
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
         Columns,
         Damage,
         DecodedColumns,
+        Engine,
         ReaderSchema,
         RegisteredVersion,
         Schema,
@@ -45,6 +46,15 @@ def decoded_columns(catalog: SchemaCatalog, topic: str, decode: Decode) -> Decod
     return DecodedColumns.of_topic(schemas, topic, readers)
 
 
+def has_schemas(engine: Engine) -> bool:
+    """Returns whether there can be schemas: the topic of a registry, or any that were given. What
+    decodes with them takes a tenth of a second to import."""
+    from kafkafs.storage import reader_config
+
+    config = reader_config(engine.configs)
+    return bool(config.kafkafs_schemas) or config.kafkafs_schemas_topic in engine.topics()
+
+
 def _reader(schemas: Schemas, given: Decode) -> ReaderSchema:
     from kafkafs.storage import ReaderSchema, Schema
 
@@ -64,7 +74,7 @@ class ArrowForm:
         """Raises ValueError for unknown columns, or none."""
         import pyarrow as pa
 
-        from kafkafs.storage import DECODED_NAMES, RECORD_SCHEMA
+        from kafkafs.storage import DECODED_NAMES, RECORD_SCHEMA, schema_of
 
         fields = [*RECORD_SCHEMA, *(() if decoded is None else decoded.schema)]
         known = {field.name: field for field in fields}
@@ -78,42 +88,50 @@ class ArrowForm:
         self.schema = pa.schema([known[name] for name in self._names])
         self._decoded = decoded
         self._raw = [name for name in self._names if name in RECORD_SCHEMA.names]
+        self._is_plain = self.schema == schema_of(self._raw)
 
-    def _pieces(self, parts: Iterable[Columns]) -> Iterator[Columns]:
-        """Yields parts, or pieces of them if very many columns are decoded."""
-        from kafkafs.storage import TableLimits
+    @property
+    def batch_rows(self) -> int | None:
+        """The most rows of a batch, None if the columns set no limit: if very many are decoded."""
+        if self._decoded is None or {*self._names} <= {*self._raw}:
+            return None
+        return self._decoded.rows_at_once
 
-        for part in parts:
-            rows = len(part)
-            if self._decoded is not None and not {*self._names} <= {*self._raw}:
-                rows = self._decoded.limits(TableLimits(rows, 0)).rows
-            if rows >= len(part):
-                yield part
-                continue
-            for low in range(0, len(part), rows):
-                yield part.slice(low, min(low + rows, len(part)))
+    def pieces(self, parts: Generator[Columns]) -> Generator[Columns]:
+        """Yields parts, or pieces of them, of each of which one batch is made."""
+        most = self.batch_rows
+        with closing(parts):  # or an error's traceback would keep them open
+            for part in parts:
+                rows = len(part) if most is None else most
+                if rows >= len(part):
+                    yield part
+                    continue
+                for low in range(0, len(part), rows):
+                    yield part.slice(low, min(low + rows, len(part)))
+
+    def batch(self, piece: Columns, topic: str, partition: int) -> pa.RecordBatch:
+        """Returns the batch of a piece. Any thread may use this."""
+        import pyarrow as pa
+
+        from kafkafs.storage import to_record_batch
+
+        if self._is_plain:
+            return to_record_batch(piece, topic, partition, self._raw)
+        found: dict[str, pa.Array] = {}
+        if self._raw:
+            batch = to_record_batch(piece, topic, partition, self._raw)
+            found = dict(zip(batch.schema.names, batch.columns, strict=True))
+        if self._decoded is not None:
+            found.update(self._decoded.arrays(piece, self._names))
+        arrays = [found[name] for name in self._names]
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
     def batches(
         self, parts: Generator[Columns], topic: str, partition: int
     ) -> Iterator[pa.RecordBatch]:
-        import pyarrow as pa
-
-        from kafkafs.storage import schema_of, to_record_batch
-
-        is_plain = self.schema == schema_of(self._raw)
-        with closing(parts):  # or an error's traceback would keep them open
-            for part in self._pieces(parts):
-                if is_plain:
-                    yield to_record_batch(part, topic, partition, self._raw)
-                    continue
-                found: dict[str, pa.Array] = {}
-                if self._raw:
-                    batch = to_record_batch(part, topic, partition, self._raw)
-                    found = dict(zip(batch.schema.names, batch.columns, strict=True))
-                if self._decoded is not None:
-                    found.update(self._decoded.arrays(part, self._names))
-                arrays = [found[name] for name in self._names]
-                yield pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+        with closing(self.pieces(parts)) as pieces:
+            for piece in pieces:
+                yield self.batch(piece, topic, partition)
 
 
 def arrow_reader(

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NoReturn, Self
 
 from kafkafs.storage import TopicPartition, milliseconds
 
-from .arrow import READ_COMMITTED, ArrowForm, arrow_reader, decoded_columns, undamaged
+from .arrow import READ_COMMITTED, ArrowForm, arrow_reader, decoded_columns, has_schemas, undamaged
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -137,6 +137,8 @@ class LogDirectories(_ForReading):
         if the topic has no schema, or one that cannot be used."""
         from kafkafs.storage import SchemaError
 
+        if not has_schemas(self._engine):
+            return None
         try:
             return decoded_columns(self._catalog, topic, decode=True)
         except SchemaError:

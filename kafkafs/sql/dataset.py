@@ -3,9 +3,9 @@ filter can select, on all processors."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any, Final
 
 import pyarrow as pa
@@ -15,6 +15,7 @@ from pyarrow.fs import LocalFileSystem
 
 from kafkafs.storage import (
     RECORD_SCHEMA,
+    Columns,
     Damage,
     Isolation,
     View,
@@ -30,6 +31,10 @@ from ..api.arrow import READ_COMMITTED, ArrowForm, undamaged
 RANGES: Final = 64
 # About as many bytes of the log are decoded at a time by each processor.
 _UNIT_BYTES: Final = 8 << 20
+# As many bytes of a unit are decoded ahead: what is compressed may be a hundred times as large.
+_HELD_BYTES: Final = 64 << 20
+# If a batch can only have fewer rows than this, it is decoding its columns that takes long.
+_FEW_ROWS: Final = 1 << 14
 # The most rows of a batch whose columns are constant.
 _CONSTANT_ROWS: Final = 1 << 16
 # Columns that have the same value in all records of a partition: their rows need only be counted.
@@ -161,17 +166,19 @@ class TopicDataset(ds.Dataset):
         partitions and offsets. Raises CorruptError in the place of damaged records."""
         ranges = self.ranges(filter)
         if _CONSTANTS.issuperset(columns):
-            units = [unit for part in ranges for unit in part.segment_units()]
-            read = self._counted
-        else:
-            units = [unit for part in ranges for unit in part.units()]
-            read = self._records
-
-        def work(unit: TopicSlice) -> list[pa.RecordBatch]:
-            return list(read(unit, columns))
-
-        for each in parallel_map((unit for unit in units), [work] * processors(), on_demand=0):
-            yield from each
+            yield from _in_parallel(
+                (unit for part in ranges for unit in part.segment_units()),
+                lambda unit: self._counted(unit, columns),
+            )
+            return
+        form = self._form(columns)
+        if (form.batch_rows or _FEW_ROWS) < _FEW_ROWS:
+            yield from self._wide_records(ranges, columns, form)
+            return
+        yield from _in_parallel(
+            (unit for part in ranges for unit in part.units()),
+            lambda unit: self._records(unit, columns, form),
+        )
 
     def scanner(
         self,
@@ -212,14 +219,45 @@ class TopicDataset(ds.Dataset):
         dataset = ds.FileSystemDataset(fragments, self._plain_schema, _FORMAT, files)
         return [int(fragment.path[1:]) for fragment in dataset.get_fragments(filter=filter)]
 
-    def _records(self, unit: TopicSlice, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        schema = pa.schema([self._schema.field(name) for name in columns])
-        parts = undamaged(unit.view.scan(unit.start, unit.end, self._isolation), None)
+    def _form(self, columns: Sequence[str]) -> ArrowForm:
         read = [name for name in columns if not (self._encoded and name in _CONSTANTS)]
-        form = ArrowForm(read, self._decoded)
-        for batch in form.batches(parts, self._topic, unit.partition):
-            whole = batch if read == list(columns) else self._with_constants(batch, unit, columns)
-            yield whole if whole.schema == schema else whole.cast(schema)
+        return ArrowForm(read, self._decoded)
+
+    def _records(
+        self, unit: TopicSlice, columns: Sequence[str], form: ArrowForm
+    ) -> Iterator[pa.RecordBatch]:
+        for piece in form.pieces(self._scan(unit)):
+            yield self._batch(piece, unit, columns, form)
+
+    def _wide_records(
+        self, ranges: Sequence[TopicSlice], columns: Sequence[str], form: ArrowForm
+    ) -> Iterator[pa.RecordBatch]:
+        """Yields batches of so many columns that it is their decoding that takes long: of a few
+        records at a time, because the columns of a unit would not fit into memory."""
+
+        def pieces() -> Generator[tuple[TopicSlice, Columns]]:
+            for part in ranges:
+                # Columns are valid until the next are requested.
+                copies = (each.copy() for each in self._scan(part))
+                yield from ((part, piece) for piece in form.pieces(copies))
+
+        def work(found: tuple[TopicSlice, Columns]) -> pa.RecordBatch:
+            part, piece = found
+            return self._batch(piece, part, columns, form)
+
+        yield from parallel_map(pieces(), [work] * processors(), on_demand=0)
+
+    def _scan(self, part: TopicSlice) -> Generator[Columns]:
+        return undamaged(part.view.scan(part.start, part.end, self._isolation), None)
+
+    def _batch(
+        self, piece: Columns, part: TopicSlice, columns: Sequence[str], form: ArrowForm
+    ) -> pa.RecordBatch:
+        schema = pa.schema([self._schema.field(name) for name in columns])
+        batch = form.batch(piece, self._topic, part.partition)
+        if form.schema.names != list(columns):
+            batch = self._with_constants(batch, part, columns)
+        return batch if batch.schema == schema else batch.cast(schema)
 
     def _with_constants(
         self, batch: pa.RecordBatch, unit: TopicSlice, columns: Sequence[str]
@@ -239,6 +277,27 @@ class TopicDataset(ds.Dataset):
         constant = _constant(self._topic, unit.partition, encoded=self._encoded, rows=rows)
         for start in range(0, count, _CONSTANT_ROWS):
             yield constant.slice(0, min(count - start, _CONSTANT_ROWS)).select(columns)
+
+
+def _in_parallel(
+    units: Generator[TopicSlice], read: Callable[[TopicSlice], Iterator[pa.RecordBatch]]
+) -> Iterator[pa.RecordBatch]:
+    """Yields the batches of all units in order, which several threads read."""
+    functions = [lambda unit: _begun(read(unit))] * processors()
+    for batches in parallel_map(units, functions, on_demand=0):
+        yield from batches
+
+
+def _begun(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Returns the batches, of which those are already made that may be held in memory."""
+    held: list[pa.RecordBatch] = []
+    size = 0
+    for batch in batches:
+        held.append(batch)
+        size += batch.nbytes
+        if size >= _HELD_BYTES:
+            return chain(held, batches)
+    return iter(held)
 
 
 def _constant(topic: str, partition: int, *, encoded: bool, rows: int) -> pa.RecordBatch:

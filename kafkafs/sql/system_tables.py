@@ -1,31 +1,22 @@
 """The tables that describe log directories: topics, partitions, segments, groups, schemas and
-transactions. Each scan computes one; its rows are those that the verbs of these names show."""
+transactions. Each scan computes one; its rows are those that the verbs of these names show. Most
+queries are on topics, so an operation is imported when its table is scanned."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from kafkafs.storage import (
-    Engine,
-    ListGroups,
-    ListSchemas,
-    ListTopics,
-    PartitionFailed,
-    ProgressListener,
-    TopicSummary,
-    Transactions,
-    list_groups,
-    list_schemas,
-    list_topics,
-    list_transactions,
-)
+from kafkafs.storage import Engine, PartitionFailed, ProgressListener
+
+if TYPE_CHECKING:
+    from kafkafs.storage import TopicSummary
 
 Row = Mapping[str, Any]
 #: Is called with what could not be read; everything else is in the table.
@@ -90,6 +81,8 @@ class SystemTable(ds.Dataset):
 def _summaries(
     engine: Engine, progress: ProgressListener
 ) -> Iterator[TopicSummary | PartitionFailed]:
+    from kafkafs.storage import ListTopics, list_topics
+
     return list_topics(engine, ListTopics(), progress)
 
 
@@ -138,14 +131,20 @@ def _segments(engine: Engine, progress: ProgressListener) -> Iterator[Row | Part
 
 
 def _groups(engine: Engine, progress: ProgressListener) -> Iterator[Row | PartitionFailed]:
+    from kafkafs.storage import ListGroups, list_groups
+
     return _as_rows(list_groups(engine, ListGroups(), progress))
 
 
 def _schemas(engine: Engine, progress: ProgressListener) -> Iterator[Row | PartitionFailed]:
+    from kafkafs.storage import ListSchemas, list_schemas
+
     return _as_rows(list_schemas(engine, ListSchemas(), progress))
 
 
 def _transactions(engine: Engine, progress: ProgressListener) -> Iterator[Row | PartitionFailed]:
+    from kafkafs.storage import Transactions, list_transactions
+
     return _as_rows(list_transactions(engine, Transactions(), progress))
 
 

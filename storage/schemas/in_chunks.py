@@ -78,3 +78,8 @@ def item_offsets(lengths: Int64s, rows: Int64s) -> tuple[NDArray[np.int32], Int6
     ends = np.zeros(len(lengths) + 1, dtype=np.int32)
     np.cumsum(lengths, out=ends[1:])
     return ends, np.repeat(rows, lengths)
+
+
+def in_whole_chunks(rows: int) -> int:
+    """Returns `rows`, or a little less, so that no chunk of them is much smaller than others."""
+    return rows if rows < _CHUNK else rows - rows % _CHUNK

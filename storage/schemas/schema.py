@@ -25,6 +25,9 @@ _PREFIX: Final = ":."
 #: The columns that a schema may make, all levels counted: their number can be exponential in that
 #: of its types.
 MAX_COLUMNS: Final = 10_000
+#: Of a type with more fields than this, most data have few: fields that none of some data has are
+#: not looked for in each of them.
+FEW_FIELDS: Final = 32
 #: The version of a reference to the subject's latest version.
 LATEST: Final = -1
 

@@ -13,7 +13,7 @@ from tests.bench import broker
 from tests.bench.commands import KAFKAFS
 from tests.bench.data import TOPIC, kept, made
 from tests.bench.plan import Plan
-from tests.bench.race import Command, Outcomes, python_task, race, versus
+from tests.bench.race import Command, Outcomes, need, python_task, race, versus
 
 _PARTITIONS: Final = 8
 _APPENDED: Final = 50_000
@@ -49,6 +49,7 @@ def against_parquet(plan: Plan) -> Outcomes:
 def against_kcat(plan: Plan) -> Outcomes:
     """From the start of the commands to their end, once: jq takes a minute for millions of
     records."""
+    need("kcat", "jq")
     log = _json_log(1, plan.records)
     with broker.serving(log) as kafka:
         for work, query in _QUERIES.items():

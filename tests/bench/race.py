@@ -7,6 +7,7 @@ so that no contender pays for work left over from the one before.
 
 from __future__ import annotations
 
+import shutil
 import statistics
 import subprocess
 import sys
@@ -29,6 +30,18 @@ WARM_UPS = 2
 def turns(repetitions: int) -> int:
     """Returns the number of rounds of a race; a trial has no WARM_UPS."""
     return repetitions if trial.is_trial() else WARM_UPS + repetitions
+
+
+class MissingPeer(Exception):
+    """A program to measure against is not installed."""
+
+
+def need(*programs: str) -> None:
+    """Raises MissingPeer, before anything is generated, started or measured, unless all of these
+    programs are installed."""
+    if missing := [each for each in programs if shutil.which(each) is None]:
+        what = f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not installed"
+        raise MissingPeer(f"{what}: apt-get install {' '.join(missing)}")
 
 
 class Contender(Protocol):

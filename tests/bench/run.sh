@@ -8,6 +8,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 export KAFKAFS_KERNELS=c # uncompiled kernels end the run, rather than being measured
+unset PYTHONDONTWRITEBYTECODE # an installed kafkafs is not compiled anew by each command
 venv=$(tests/setup.sh test)
 
 lacks() { printf 'bench: %s cannot be installed; its rows will fail\n' "$1" >&2; }

@@ -8,11 +8,12 @@ from tests.bench import broker, mounts
 from tests.bench.data import TOPIC, VALUE_BYTES, plain_log
 from tests.bench.machine import last_core
 from tests.bench.plan import Plan
-from tests.bench.race import Command, Outcomes, python_task, race, versus
+from tests.bench.race import Command, Outcomes, need, python_task, race, versus
 
 
 def values(plan: Plan) -> Outcomes:
     """Row 3: the values."""
+    need("kcat")
     log = plain_log(plan.records)
     size = plan.records * (VALUE_BYTES + 1)
     with (
@@ -45,6 +46,7 @@ def values(plan: Plan) -> Outcomes:
 
 def json(plan: Plan) -> Outcomes:
     """Row 4: the records as JSON."""
+    need("kcat")
     log = plain_log(plan.records)
     with mounts.kafkafs(log) as ours, broker.serving(log) as kafka:
         seconds = race(

@@ -7,13 +7,15 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.bench import __main__ as bench
+from tests.bench import querying, streaming, writing
 from tests.bench.plan import Plan
-from tests.bench.race import Figure, Outcome, Outcomes
+from tests.bench.race import Figure, MissingPeer, Outcome, Outcomes
 from tests.crash.moments import some
 
 ROOT = Path(__file__).parents[2]
@@ -96,6 +98,18 @@ def test_a_row_that_fails_is_reported(
     assert table.count("works") == 2
     assert "ValueError: No module named 'pyarrow'" in table
     assert os.environ["PYSPARK_PYTHON"] == sys.executable
+
+
+@pytest.mark.parametrize(
+    "row", [streaming.values, streaming.json, writing.append_json, querying.against_kcat]
+)
+def test_a_peer_that_is_not_installed_is_named(
+    row: Callable[[Plan], Outcomes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before a log is generated or a broker started."""
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(MissingPeer, match=r"kcat.* not installed: apt-get install kcat"):
+        next(row(Plan()))
 
 
 def test_each_row_is_written_as_soon_as_it_is_measured(

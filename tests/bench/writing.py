@@ -24,7 +24,7 @@ from kafkafs.storage.log_manager import LogManager
 from tests.bench import appending, mounts
 from tests.bench.data import EPOCH_MS, TOPIC, VALUE_BYTES, cache, made, plain_log, values
 from tests.bench.plan import Plan
-from tests.bench.race import Call, Command, Outcomes, race, turns, versus
+from tests.bench.race import Call, Command, Outcomes, need, race, turns, versus
 
 _WRITTEN = "written"
 _LINES = "lines.jsonl"
@@ -41,6 +41,7 @@ def append_json(plan: Plan) -> Outcomes:
     """Row 19: writes a file of JSON lines to a new partition each time: lines of about 150
     bytes, and the longer ones of the log that other rows read, a tenth of whose bytes are
     escaped quotes."""
+    need("kcat")
     count = plan.appended // 2
     short = made(f"lines-short-{count}", lambda directory: _make_short_lines(directory, count))
     escaped = made(f"lines-{count}", lambda directory: _make_lines(directory, count))

@@ -22,6 +22,7 @@ from kafkafs.cli.query.box import box
 from tests import answers
 from tests.cli.results import Kafkafs, Shell, rows_of, stderr_of, stdout_of
 from tests.cli.terminal import Terminal
+from tests.cli.test_main import imported_by
 from tests.waiting import PATIENCE_SECONDS
 
 _ALL = 'SELECT key, value, partition, "offset", timestamp FROM orders ORDER BY ALL'
@@ -137,6 +138,51 @@ def test_markdown(kafkafs: Kafkafs, log_dir: Path) -> None:
     found = stdout_of(kafkafs("sql", log_dir, query, "--format", "markdown"))
     row = 'with "quotes", \\| and<br>lines'
     assert found == f"| value | partition |\n| --- | --- |\n| {row} | 0 |\n| {row} | 1 |\n"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ("TIMESTAMP '29000-01-02'", "29000-01-02T00:00:00"),
+        ("TIMESTAMPTZ '29000-01-02 03:04:05.5'", "29000-01-02T03:04:05.500000Z"),
+        ("DATE '0044-03-15 (BC)'", "-0043-03-15"),
+        ("'infinity'::TIMESTAMP", "infinity"),
+        ("'-infinity'::DATE", "-infinity"),
+        ("TIMESTAMP_NS '2026-01-02 03:04:05.123456789'", "2026-01-02T03:04:05.123456789"),
+        ("[DATE '29000-01-02', NULL]", ["29000-01-02", None]),
+        ("{a: {b: DATE '29000-01-02'}}", {"a": {"b": "29000-01-02"}}),
+        ("map {1: DATE '29000-01-02'}", [[1, "29000-01-02"]]),
+        ("[DATE '29000-01-02']::DATE[1]", ["29000-01-02"]),
+    ],
+)
+def test_times_that_python_does_not_have(
+    kafkafs: Kafkafs, log_dir: Path, value: str, text: object
+) -> None:
+    query = f"SELECT {value} AS at"
+    assert rows_of(kafkafs("sql", log_dir, query, "--format", "jsonl")) == [{"at": text}]
+    [_, [cell]] = csv.reader(io.StringIO(stdout_of(kafkafs("sql", log_dir, query))))
+    assert cell == (text if isinstance(text, str) else json.dumps(text))
+
+
+def test_a_record_may_have_any_timestamp(kafkafs: Kafkafs, tmp_path: Path) -> None:
+    configs = {"log.message.timestamp.after.max.ms": str(2**63 - 1)}
+    with api.open(tmp_path / "data", writable=True, configs=configs) as log_directories:
+        log_directories.create_topic("t", 1)
+        latest = 253_402_300_800_000  # the first millisecond of the year 10000
+        log_directories["t", 0].append([api.ProducerRecord(b"v", timestamp=latest)])
+    found = kafkafs("sql", tmp_path / "data", "SELECT timestamp FROM t", "--format", "jsonl")
+    assert rows_of(found) == [{"timestamp": "10000-01-01T00:00:00Z"}]
+
+
+def test_a_query_imports_only_what_it_needs(log_dir: Path, environment: Mapping[str, str]) -> None:
+    """pandas alone, which pyarrow would import, takes as long as everything that it needs."""
+    found = imported_by(
+        environment, "sql", log_dir, "SELECT partition, count(*) FROM orders GROUP BY 1"
+    )
+    assert {"duckdb", "pyarrow.dataset"} <= found
+    heavy = {"pandas", "prompt_toolkit", "pyarrow.parquet", "kafkafs.storage.schemas.catalog"}
+    heavy |= {"kafkafs.storage.operations.groups", "kafkafs.storage.operations.transactions"}
+    assert not heavy & found
 
 
 def test_a_box_fits_the_width() -> None:

@@ -1,7 +1,8 @@
 """What a scan of a topic spares to read can hold no record that the filter selects."""
 
+import json
 import random
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import kafkafs
+from kafkafs.api.arrow import ArrowForm
 from kafkafs.sql.dataset import TopicDataset
-from kafkafs.storage import CorruptError
+from kafkafs.storage import Columns, CorruptError, DecodedColumns, processors
 from kafkafs.storage.format.layout import CRC_COVERS_FROM, RECORD_BATCH_OVERHEAD
 from tests.cli.test_dump import damage
 from tests.profiles import percent
@@ -175,6 +177,66 @@ def test_what_compaction_leaves_is_verified_to_be_counted(tmp_path: Path) -> Non
     damage(log, RECORD_BATCH_OVERHEAD + 10, to=b"\xff\xff")
     with kafkafs.open(path) as reading, pytest.raises(CorruptError, match="position 0"):
         list(TopicDataset(reading, "t").batches(["partition"]))
+
+
+def test_many_decoded_columns_are_made_of_few_records_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of a whole unit would not fit into memory."""
+    fields = [{"name": f"f{number}", "type": "boolean"} for number in range(1000)]
+    schema = tmp_path / "wide.avsc"
+    schema.write_text(json.dumps({"type": "record", "name": "Wide", "fields": fields}))
+    values = [bytes([number % 2]) * len(fields) for number in range(500)]
+    with kafkafs.open(tmp_path / "data", writable=True) as writable:
+        writable.create_topic("t", 2)
+        writable["t", 0].append(values)
+        writable["t", 1].append(values[:3])
+    monkeypatch.setattr("kafkafs.storage.schemas.typed.decoder._MAX_CELLS", 1003 * 50)
+    made: list[int] = []
+    arrays = DecodedColumns.arrays
+
+    def counted(self: DecodedColumns, columns: Columns, names: Collection[str]) -> object:
+        made.append(len(columns))
+        return arrays(self, columns, names)
+
+    monkeypatch.setattr(DecodedColumns, "arrays", counted)
+    with kafkafs.open(tmp_path / "data", configs={"kafkafs.schemas": f"t={schema}"}) as reading:
+        batches = TopicDataset(reading, "t", encoded=True).batches(["decoded", "partition"])
+        rows = next(batches)["decoded"].to_pylist()
+        assert len(made) <= processors() + 2
+        for batch in batches:
+            rows += batch["decoded"].to_pylist()
+        assert batch["partition"].to_pylist() == [1] * 3
+    assert max(made) <= 50
+    assert [each["f7"] for each in rows] == [bool(value[7]) for value in (*values, *values[:3])]
+
+
+def test_batches_wait_in_bounded_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A unit of the log may be compressed a hundredfold."""
+    value = bytes(1 << 16)
+    with kafkafs.open(tmp_path / "data", writable=True) as writable:
+        writable.create_topic("t", 3)
+        for number in range(3):
+            for _ in range(20):
+                writable["t", number].append([value] * 10, compression="zstd")
+    monkeypatch.setattr("kafkafs.sql.dataset._HELD_BYTES", 1 << 20)
+    monkeypatch.setattr("kafkafs.storage.log.read.scan.RUN_BYTES", 1)
+    made: list[int] = []
+    batch = ArrowForm.batch
+
+    def counted(self: ArrowForm, piece: Columns, topic: str, partition: int) -> pa.RecordBatch:
+        made.append(len(piece))
+        return batch(self, piece, topic, partition)
+
+    monkeypatch.setattr(ArrowForm, "batch", counted)
+    with kafkafs.open(tmp_path / "data") as reading:
+        batches = TopicDataset(reading, "t").batches(["value", "partition"])
+        rows = len(next(batches))
+        assert sum(made) < 300
+        found = pa.Table.from_batches(list(batches))
+    assert rows + found.num_rows == 600
+    assert set(found["value"].to_pylist()) == {value}
+    assert found["partition"].to_pylist() == sorted(found["partition"].to_pylist())
 
 
 def test_times_select_ranges(log_directories: kafkafs.LogDirectories) -> None:

@@ -191,6 +191,23 @@ def test_columns() -> None:
     assert errors == [None, None, None, "a value is no int64"]
 
 
+def test_properties_that_no_datum_has_are_null(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a type of many properties, they are not looked for; the columns are the same."""
+    rows = [{"id": "a"}, {"id": "b", "who": {"name": "z"}}, {"id": "c", "n": "no integer"}, {}]
+    payloads = [json.dumps(each).encode() for each in rows]
+    expected, why = columns(decoder(ORDER), payloads)
+    monkeypatch.setattr("kafkafs.storage.schemas.json_schema.columns.FEW_FIELDS", 0)
+    found, same = columns(decoder(ORDER), payloads)
+    found.validate(full=True)
+    assert same == why
+    assert serialized(found) == serialized(expected)
+
+
+def serialized(values: pa.Array) -> bytes:
+    """As exported files have them, which do not depend on what was decoded at once."""
+    return bytes(pa.RecordBatch.from_arrays([values], ["values"]).serialize())
+
+
 def test_many_datums_are_built_in_parts() -> None:
     payloads = [json.dumps({"id": str(n), "n": n}).encode() for n in range(3000)]
     payloads[2000] = b"{}"

@@ -228,6 +228,24 @@ def test_presence_in_columns() -> None:
     assert values.type.field("p").type == pa.string()
 
 
+def test_fields_that_no_message_has_are_null(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a message of many fields, they are not looked for; the columns are the same."""
+    of = decoder(
+        HEAD + "message P { int32 a = 1; optional int32 b = 2; oneof o { string c = 3; P p = 4; }"
+        " google.protobuf.Int64Value w = 5; Color e = 6; google.protobuf.Timestamp at = 7;"
+        " repeated int32 list = 8; map<string, P> map = 9; Inner in = 10;"
+        " message Inner { optional bool x = 1; optional string y = 2; } }"
+    )
+    payloads = [b"", b"\x10\x00", b"\x08\x01\x52\x02\x08\x01", b"\xff"]
+    expected, why = columns(of, payloads)
+    monkeypatch.setattr("kafkafs.storage.schemas.protobuf.columns.FEW_FIELDS", 0)
+    found, same = columns(of, payloads)
+    found.validate(full=True)
+    assert same == why
+    made = (pa.RecordBatch.from_arrays([each], ["values"]) for each in (expected, found))
+    assert len({bytes(each.serialize()) for each in made}) == 1
+
+
 def test_times_that_columns_cannot_have() -> None:
     of = decoder(HEAD + "message T { google.protobuf.Timestamp at = 1; }")
     late = b"\x0a\x06\x08\xff\xd1\xd9\xc2\xdc\x02"

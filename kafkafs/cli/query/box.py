@@ -12,7 +12,7 @@ import pyarrow as pa
 from kafkafs.storage import printable
 
 from ..support.output import padded, width
-from .cells import as_text, type_name
+from .cells import as_text, python_values, type_name
 
 #: The rows that are shown; a result with more is not computed to its end.
 ROWS: Final = 100
@@ -67,7 +67,7 @@ def _first_rows(
         schema = batch.schema
         some = batch.slice(0, ROWS + 1 - len(rows))
         # By column: names need not be unique.
-        columns = [some.column(number).to_pylist() for number in range(len(schema))]
+        columns = [python_values(some.column(number)) for number in range(len(schema))]
         rows.extend([_cell(value) for value in row] for row in zip(*columns, strict=True))
         if len(rows) > ROWS:
             return schema, rows[:ROWS], True

@@ -4,15 +4,52 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Sequence
 from datetime import date, datetime, time
 from decimal import Decimal
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from kafkafs.storage import bytes_as_json
+
+# What DuckDB's infinite dates and timestamps are in Arrow: the greatest number, and its opposite.
+_INFINITE: Final = {
+    sign * limit: name
+    for sign, name in ((1, "infinity"), (-1, "-infinity"))
+    for limit in (2**31 - 1, 2**63 - 1)
+}
+_NO_FRACTION: Final = re.compile(r"\.0+(?=Z?$)")
+
+
+def python_values(column: pa.Array) -> list[Any]:
+    """Returns the values of a column in Python, dates and times that Python does not have (years
+    beyond 9999 or before 1, nanoseconds) as text in ISO 8601."""
+    try:
+        values: list[Any] = column.to_pylist()
+    except (OverflowError, ValueError):
+        values = [_python_value(each) for each in column]
+    return values
+
+
+def _python_value(scalar: pa.Scalar) -> Any:
+    kind = scalar.type
+    if not scalar.is_valid:
+        return None
+    if pa.types.is_struct(kind):
+        return {name: _python_value(each) for name, each in scalar.items()}
+    if pa.types.is_map(kind):
+        pairs = (each.values() for each in scalar.values)
+        return [(_python_value(key), _python_value(value)) for key, value in pairs]
+    if pa.types.is_list(kind) or pa.types.is_fixed_size_list(kind):
+        return [_python_value(each) for each in scalar.values]
+    try:
+        return scalar.as_py()
+    except (OverflowError, ValueError):
+        text = str(pc.cast(scalar, pa.string())).replace(" ", "T", 1)
+        return _INFINITE.get(scalar.value) or _NO_FRACTION.sub("", text)
 
 
 def as_json(value: Any) -> Any:
@@ -59,7 +96,7 @@ def text_column(column: pa.Array) -> pa.Array:
             return pc.cast(column, pa.string())
         except pa.ArrowInvalid:  # not UTF-8
             pass
-    texts = [None if value is None else as_text(value) for value in column.to_pylist()]
+    texts = [None if value is None else as_text(value) for value in python_values(column)]
     return pa.array(texts, pa.string())
 
 

@@ -7,13 +7,11 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import BinaryIO, Final
 
 import pyarrow as pa
-import pyarrow.csv as pa_csv
-import pyarrow.parquet as pq
 
 from ..support.failures import Failure
 from ..support.output import Output
 from .box import box
-from .cells import as_json, as_text, text_column
+from .cells import as_json, as_text, python_values, text_column
 
 Batches = Iterable[pa.RecordBatch]
 _Writer = Callable[[Batches, Output], None]
@@ -24,6 +22,8 @@ def _table(batches: Batches, out: Output) -> None:
 
 
 def _csv(batches: Batches, out: Output) -> None:
+    import pyarrow.csv as pa_csv
+
     is_first = True
     for batch in batches:
         if not len(batch.schema):
@@ -40,7 +40,7 @@ def _csv(batches: Batches, out: Output) -> None:
 def _rows(batch: pa.RecordBatch) -> Iterator[str]:
     """Yields rows as JSON objects. Of columns with the same name the last is kept, as in Python."""
     names = batch.schema.names
-    columns = ([as_json(value) for value in column.to_pylist()] for column in batch.columns)
+    columns = ([as_json(value) for value in python_values(column)] for column in batch.columns)
     for row in zip(*columns, strict=True):
         found = dict(zip(names, row, strict=True))
         yield json.dumps(found, ensure_ascii=False, separators=(",", ":"))
@@ -71,7 +71,7 @@ def _markdown(batches: Batches, out: Output) -> None:
             names = [_markdown_cell(name) for name in batch.schema.names]
             lines += [_markdown_row(names), _markdown_row(["---"] * len(names))]
             is_first = False
-        columns = [column.to_pylist() for column in batch.columns]
+        columns = [python_values(column) for column in batch.columns]
         for row in zip(*columns, strict=True):
             cells = ["" if value is None else _markdown_cell(as_text(value)) for value in row]
             lines.append(_markdown_row(cells))
@@ -97,6 +97,8 @@ def _arrow(batches: Batches, out: Output) -> None:
 
 
 def _parquet(batches: Batches, out: Output) -> None:
+    import pyarrow.parquet as pq
+
     writer: pq.ParquetWriter | None = None
     for batch in batches:
         writer = writer or pq.ParquetWriter(_sink(out), batch.schema, compression="zstd")

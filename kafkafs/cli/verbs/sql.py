@@ -18,6 +18,7 @@ from kafkafs.storage import printable
 from .. import installation
 from ..query import BINARY, FORMATS, SUFFIXES
 from ..support import output
+from ..support.lean_arrow import import_without_pandas
 from ..support.params import (
     LocalFile,
     LocalPath,
@@ -127,9 +128,12 @@ def command(
         raise click.UsageError("-o needs a query: QUERY, --file or stdin")
     if query is None and not is_shell:
         query = (script or sys.stdin).read()
+    import_without_pandas()
     with installation.needed_by("sql", "sql"):
         from ..query.running import Results, opened
-        from ..query.shell import run_shell
+
+        if is_shell:
+            from ..query.shell import run_shell
 
     with ExitStack() as stack:
         stack.enter_context(_ending_in_order())

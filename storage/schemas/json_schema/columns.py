@@ -8,7 +8,7 @@ member that is absent is null.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from ...errors import DatumError, SchemaError
 from ..in_chunks import Built, FailedDatums, Int64s, built_in_chunks, item_offsets, with_reasons
-from ..schema import MAX_COLUMNS
+from ..schema import FEW_FIELDS, MAX_COLUMNS
 from .cost import joined, pointed
 from .decoder import JsonDecoder
 
@@ -100,15 +100,25 @@ class _Struct(_Column):
 
     def build(self, values: Sequence[Any], rows: Int64s, failed: FailedDatums) -> pa.Array:
         values = _of_kind(dict, values, rows, failed)
+        known = self._known(values)
         arrays = [
             column.build(
                 [None if each is None else each.get(name) for each in values], rows, failed
             )
+            if name in known
+            else pa.nulls(len(values), column.type)
             for name, column in self.parts.items()
         ]
         fields = [self.type.field(place) for place in range(self.type.num_fields)]
         mask = pa.array([each is None for each in values], pa.bool_())
         return pa.StructArray.from_arrays(arrays, fields=fields, mask=mask)
+
+    def _known(self, values: Sequence[Any]) -> Collection[str]:
+        """Returns the names of properties that objects may have: of very many only those that one
+        of them has."""
+        if len(self.parts) <= FEW_FIELDS:
+            return self.parts
+        return set[str]().union(*(each for each in values if each is not None))
 
 
 @dataclass(slots=True)

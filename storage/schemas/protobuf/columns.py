@@ -8,7 +8,7 @@ one with presence is null. Extensions and unknown fields have no column.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from ...errors import DatumError, SchemaError
 from ..framing import MessageRef
 from ..in_chunks import Built, FailedDatums, Int64s, built_in_chunks, item_offsets, with_reasons
-from ..schema import MAX_COLUMNS
+from ..schema import FEW_FIELDS, MAX_COLUMNS
 from .decoder import TOO_DEEP, ProtobufDecoder
 from .walk import is_map
 
@@ -192,9 +192,25 @@ class _Struct(_Column):
     fields: Sequence[_Field]
 
     def build(self, values: Sequence[Any], rows: Int64s, found: _Build) -> pa.Array:
-        arrays = [each.build(values, rows, found) for each in self.fields]
+        known = self._known(values)
+        arrays = [
+            each.build(values, rows, found)
+            if each.name in known
+            else pa.nulls(len(values), each.column.type)
+            for each in self.fields
+        ]
         types = [self.type.field(place) for place in range(self.type.num_fields)]
         return pa.StructArray.from_arrays(arrays, fields=types)
+
+    def _known(self, messages: Sequence[Message]) -> Collection[str]:
+        """Returns the names of fields that are not absent from all messages: of very many, those
+        that are set in one of them, and those that are never absent."""
+        names = {each.name for each in self.fields}
+        if len(names) <= FEW_FIELDS:
+            return names
+        never_absent = {each.name for each in self.fields if not each.has_presence}
+        present = (field.name for each in messages for field, _ in each.ListFields())
+        return never_absent.union(present)
 
 
 def _lengths(values: Sequence[Any]) -> Int64s:

@@ -22,7 +22,7 @@ from ...format.records.columns import Columns
 from ...log_dirs.log_dirs import SCHEMAS_CONFIG
 from ..catalog import Schemas
 from ..framing import UNFRAMED
-from ..in_chunks import width_of
+from ..in_chunks import in_whole_chunks, width_of
 from ..named_rows import NamedRows, named_rows, subject_of
 from ..schema import Schema
 from .reader_schema import Reader, ReaderSchema, TopicReaders
@@ -153,11 +153,15 @@ class DecodedColumns:
         arrays = [*raw.columns, *(found[name] for name in self.schema.names)]
         return pa.RecordBatch.from_arrays(arrays, schema=self.record_schema)
 
+    @property
+    def rows_at_once(self) -> int:
+        """The most rows that are decoded at once: of many columns there are fewer, as a value of a
+        few bytes has all of them."""
+        return in_whole_chunks(max(_MAX_CELLS // sum(map(width_of, self.schema.types)), 1))
+
     def limits(self, limits: TableLimits) -> TableLimits:
-        """Returns the limits of a table with these columns: of many there are fewer rows, as a
-        value of a few bytes has all of them."""
-        width = sum(map(width_of, self.schema.types))
-        return limits._replace(rows=max(min(limits.rows, _MAX_CELLS // width), 1))
+        """Returns the limits of a table with these columns."""
+        return limits._replace(rows=min(limits.rows, self.rows_at_once))
 
     def arrays(self, columns: Columns, names: Collection[str]) -> dict[str, pa.Array]:
         """Returns at least the columns with these names."""
