@@ -1,0 +1,114 @@
+"""Writes data directories as Redpanda does, from batches of Kafka's format.
+
+Layout and rules: `model/record.h`, `model/record_utils.cc`, `storage/fs_utils.h`,
+`storage/snapshot.h` and `raft/types.cc` of Redpanda, and its offline log viewer. It shares no code
+with the product but the checksum.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from kafkafs.storage.format.checksum import crc32c
+
+RAFT_DATA, RAFT_CONFIGURATION, CHECKPOINT, TX_FENCE = 1, 2, 5, 10
+ARCHIVAL_METADATA, VERSION_FENCE, PREFIX_TRUNCATE, PLACEHOLDER = 19, 23, 25, 29
+PARTITION_PROPERTIES, TRANSLATION_STATE = 34, 38
+#: The types whose offsets Kafka's clients do not see (`offset_translator_batch_types`).
+UNSEEN = (
+    RAFT_CONFIGURATION,
+    ARCHIVAL_METADATA,
+    VERSION_FENCE,
+    PREFIX_TRUNCATE,
+    PARTITION_PROPERTIES,
+    TRANSLATION_STATE,
+)
+_KAFKA = struct.Struct(">qiibIhiqqqhii")
+_AFTER_CRC = struct.Struct("<iqbIhiqqqhii")
+_COVERED = struct.Struct(">hiqqqhii")
+
+
+def with_header(fields: Sequence[int], body: bytes) -> bytes:
+    """A batch with the fields of a header after its checksum."""
+    after = _AFTER_CRC.pack(*fields)
+    return struct.pack("<I", crc32c(after)) + after + body
+
+
+def data_batch(kafka: bytes, base_offset: int, kind: int = RAFT_DATA) -> bytes:
+    """The batch that Redpanda stores of one of Kafka's."""
+    _, length, _, magic, crc, *rest = _KAFKA.unpack_from(kafka)
+    assert magic == 2
+    assert length + 12 == len(kafka)
+    return with_header((len(kafka), base_offset, kind, crc, *rest), kafka[_KAFKA.size :])
+
+
+def other_batch(kind: int, base_offset: int, count: int = 1, body: bytes = b"inner") -> bytes:
+    """A batch that no producer wrote, of `count` offsets."""
+    rest = (0, count - 1, 5, 6, -1, -1, -1, count)
+    crc = crc32c(body, crc32c(_COVERED.pack(*rest)))
+    return with_header((61 + len(body), base_offset, kind, crc, *rest), body)
+
+
+def raft_snapshot(last_offset: int, unseen: int, version: int = 64) -> bytes:
+    """The file `snapshot` beside the segments, which replaces the log up to `last_offset`."""
+    configuration = b"\5\1" + bytes(40)
+    metadata = struct.pack("<qqb", last_offset, 1, version) + configuration
+    metadata += struct.pack("<qq", 123_456, unseen)
+    checked = struct.pack("<Ibi", crc32c(metadata), 1, len(metadata))
+    return struct.pack("<I", crc32c(checked)) + checked + metadata
+
+
+@dataclass
+class RedpandaLog:
+    """A partition's log in the making. `kafka`: the batches that a consumer gets, each with its
+    offset as Kafka counts and the term as leader epoch."""
+
+    directory: Path
+    next_offset: int = 0
+    unseen: int = 0
+    term: int = 1
+    kafka: bytearray = field(default_factory=bytearray)
+    segment: Path | None = None
+
+    @property
+    def kafka_offset(self) -> int:
+        return self.next_offset - self.unseen
+
+    def roll(self, term: int | None = None) -> None:
+        """Begins a segment, as a new leader does with a batch of its configuration."""
+        self.term = self.term if term is None else term
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self.segment = self.directory / f"{self.next_offset}-{self.term}-v1.log"
+        self.segment.touch()
+
+    def add(self, kafka: bytes, kind: int = RAFT_DATA) -> None:
+        """Appends a batch of Kafka's, of which only the offset and the leader epoch change."""
+        delta = struct.unpack_from(">i", kafka, 23)[0]
+        self._write(data_batch(kafka, self.next_offset, kind))
+        if kind == RAFT_DATA:
+            self.kafka += struct.pack(">q", self.kafka_offset) + kafka[8:12]
+            self.kafka += struct.pack(">i", self.term) + kafka[16:]
+        self.next_offset += delta + 1
+
+    def add_other(self, kind: int, count: int = 1, body: bytes = b"inner") -> None:
+        self._write(other_batch(kind, self.next_offset, count, body))
+        self.next_offset += count
+        self.unseen += count if kind in UNSEEN else 0
+
+    def skip(self, count: int) -> None:
+        """Leaves out offsets, as compaction does."""
+        self.next_offset += count
+
+    def raw(self, data: bytes) -> None:
+        """Appends bytes that are no batch."""
+        self._write(data)
+
+    def _write(self, data: bytes) -> None:
+        if self.segment is None:
+            self.roll()
+        assert self.segment is not None
+        with self.segment.open("ab") as file:
+            file.write(data)
