@@ -204,8 +204,8 @@ class ReaderConfig:
     kafkafs_tier_prefix: str | None = define(None, str)
     # RSA keys with which the objects' keys are wrapped: [ID=]FILE, in PEM, separated by commas.
     kafkafs_tier_keys: str | None = define(None, str)
-    # Of Redpanda's partitions whose offsets in Kafka are not known: serve nothing, or Redpanda's own
-    # offsets.
+    # What to serve of Redpanda's partitions whose offsets in Kafka are not known: nothing, or
+    # Redpanda's own offsets.
     kafkafs_redpanda_offsets: str = define("kafka", one_of("kafka", "own"))
 
 

@@ -98,6 +98,10 @@ class RedpandaPartition(AssembledDirectory):
         self._listing: tuple[object, Mapping[str, _Content]] | None = None
         self.problems_found: tuple[str, ...] = ()
 
+    @property
+    def may_have_gaps(self) -> bool:
+        return True  # batches that begin transactions have offsets that clients see
+
     def hold(self, parent: HeldDirectory | None = None) -> _PartitionListing:
         held = self._source.hold()
         status = held.stat()
@@ -113,6 +117,15 @@ class RedpandaPartition(AssembledDirectory):
         if isinstance(found, _Served):
             return self._source.path_of(found.source.file_name)
         return super().path_of(name)
+
+    def served_as(self, file_name: str) -> str | None:
+        """Returns the name of the `.log` of one of Redpanda's segments, None if it is not served,
+        as it has no records."""
+        contents = self._contents(self._source.hold())
+        for name, found in contents.items():
+            if isinstance(found, _Served) and found.source.file_name == file_name:
+                return name
+        return None
 
     def log_start(self) -> LogStart | None:
         """Returns where the log begins, None if that is not known or nothing was removed."""
@@ -180,9 +193,9 @@ class RedpandaPartition(AssembledDirectory):
         first = _first_shift(held, start, sources, translations)
         if first is None and not self._uses_own:
             base = sources[0].name.base_offset
-            error = _unknown_offsets(held, sources[0])
-            problems.append(str(error))
-            yield segment_file(base, FileKind.LOG), error
+            refusal = _unknown_offsets(held, sources[0])
+            problems.append(str(refusal))
+            yield segment_file(base, FileKind.LOG), refusal
             return
         if first is None:
             path = printable(held.path_of(sources[0].file_name))
@@ -327,7 +340,7 @@ def _report_gaps(
     translations: Sequence[Translation],
     problems: list[str],
 ) -> None:
-    for (source, following), translation in zip(pairwise(sources), translations, strict=False):
+    for (_, following), translation in zip(pairwise(sources), translations, strict=False):
         end, base = translation.walked.next_offset, following.name.base_offset
         path = printable(held.path_of(following.file_name))
         if end < base and translation.walked.size + translation.walked.unseen:
@@ -356,5 +369,3 @@ def _unknown_offsets(held: HeldDirectory, first: _Source) -> CorruptError:
         f" with -c {OFFSETS_CONFIG}=own"
     )
     return CorruptError(what, held.path_of(first.file_name))
-
-

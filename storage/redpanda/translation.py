@@ -237,10 +237,9 @@ def unseen_below(file: ReadableFile, walked: Walked, offset: int) -> int:
         header = file.read(position, HEADER_BYTES)
         if len(header) < HEADER_BYTES:
             break
-        _, size, base, kind, _, _, delta, *_ = _HEADER.unpack(header)
-        if base >= offset or size < HEADER_BYTES or crc32c(header[4:]) != int.from_bytes(
-            header[:4], "little"
-        ):
+        checksum, size, base, kind, _, _, delta, *_ = _HEADER.unpack(header)
+        is_sound = size >= HEADER_BYTES and crc32c(header[4:]) == checksum
+        if base >= offset or not is_sound:
             break
         unseen += delta + 1 if kernel.is_unseen(kind) else 0
         position += size
@@ -416,7 +415,7 @@ def offset_entries(walked: Walked, base: int, shift: int) -> bytes:
     pairs = rows[:, [kernel.LAST_OFFSET, kernel.TRANSLATED]] - (shift + base, 0)
     fitting = pairs[(pairs > 0).all(axis=1) & (pairs <= MAX_INT32).all(axis=1)]
     assert offset_index.ENTRY.size == 8
-    return fitting.astype(">i4").tobytes()
+    return bytes(fitting.astype(">i4").tobytes())
 
 
 def time_entries(walked: Walked, base: int, shift: int, is_rolled: bool) -> bytes:

@@ -117,10 +117,10 @@ def _checksum_is_right(
 @cython.exceptval(check=False)
 def _is_zero(data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t) -> cython.bint:
     i: cython.Py_ssize_t
+    either: cython.int = 0
     for i in range(at, at + 61):
-        if data[i] != 0:
-            return False
-    return True
+        either |= data[i]
+    return either == 0
 
 
 @cython.cfunc
