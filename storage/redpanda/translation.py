@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import os
 import threading
+from array import array
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass
 from mmap import mmap
@@ -36,6 +38,8 @@ from ..segment import offset_index, time_index
 HEADER_BYTES: Final = RECORD_BATCH_OVERHEAD
 # About how many bytes of the translation each row is for. A read translates at most so many more.
 _INTERVAL: Final = 32 << 10
+# What a small read translates, for those that follow.
+_WINDOW: Final = 64 << 10
 _WALK_BYTES: Final = 256 << 10
 _SEARCH_BYTES: Final = 1 << 20
 _ROWS: Final = 1024
@@ -93,6 +97,10 @@ class Walked:
     damage: tuple[Damage, ...]
     source: tuple[int, int]
     mark: bytes
+    # The first columns of the rows, and the numbers of those that are not batches, for searches.
+    positions: array[int]
+    translated: array[int]
+    raw: array[int]
 
 
 def walk(file: ReadableFile, status: os.stat_result, known: Walked | None) -> Walked:
@@ -167,6 +175,9 @@ class _Walk:
             tuple(self._damage),
             self._source,
             mark,
+            array("q", rows[:, kernel.POSITION].tobytes()),
+            array("q", rows[:, kernel.TRANSLATED].tobytes()),
+            array("q", np.flatnonzero(rows[:, kernel.IS_RAW]).tobytes()),
         )
 
     def _skip(self, why: int, header: bytes) -> None:
@@ -250,7 +261,7 @@ class TranslatedFile(ReadableFile):
     """The translation of a segment, to be read like a `.log`. `shift` is what is subtracted from
     Redpanda's first offset in it."""
 
-    __slots__ = ("_epoch", "_file", "_shift", "_translation")
+    __slots__ = ("_epoch", "_file", "_shift", "_translation", "_window")
 
     may_shrink = True
 
@@ -263,6 +274,8 @@ class TranslatedFile(ReadableFile):
         self._translation = translation
         self._shift = shift
         self._epoch = epoch
+        # What a small read has translated last, as of which walk, and where it begins.
+        self._window: tuple[Walked | None, int, memoryview] = (None, 0, memoryview(b""))
 
     def stat(self) -> os.stat_result:
         status = self._file.stat()
@@ -356,36 +369,53 @@ class TranslatedFile(ReadableFile):
 
     def _part(self, walked: Walked, position: int, stop: int) -> memoryview | bytes:
         """Returns bytes of the translation from `position` on, at most up to `stop`."""
-        rows, number = walked.rows, _row_at(walked, position)
-        source, translated, unseen = (int(field) for field in rows[number, :3])
-        raw = np.flatnonzero(rows[number + 1 :, kernel.IS_RAW])
-        limit, until = walked.end, walked.size
-        if len(raw):
-            limit, until = (int(field) for field in rows[number + 1 + raw[0], :2])
-        if rows[number, kernel.IS_RAW]:
-            if number + 1 < len(rows):
-                until = int(rows[number + 1, kernel.TRANSLATED])
+        of, start, data = self._window
+        if of is walked and start <= position < start + len(data):
+            return data[position - start : stop - start]
+        number = _row_at(walked, position)
+        source, translated = walked.positions[number], walked.translated[number]
+        limit, until = _end_of_run(walked, number)
+        if walked.rows[number, kernel.IS_RAW]:
             return self._file.read(source + position - translated, min(stop, until) - position)
-        stop, skipped = min(stop, until), position - translated
+        skipped = position - translated
         if skipped >= HEADER_BYTES:
             header = self._file.read(source, HEADER_BYTES)
             size = _HEADER.unpack(header)[1] if len(header) == HEADER_BYTES else 0
             if skipped < size and size >= _INTERVAL:  # in the middle of a large batch
                 return self._file.read(source + skipped, min(size - skipped, stop - position))
-        after = int(np.searchsorted(rows[:, kernel.TRANSLATED], stop))
-        if after < len(rows) and rows[after, kernel.POSITION] < limit:
-            limit, until = (int(field) for field in rows[after, :2])
+        is_small = stop - position <= _INTERVAL
+        wanted = min(max(stop, translated + _WINDOW) if is_small else stop, until)
+        after = bisect_left(walked.translated, wanted)
+        if after < len(walked.translated) and walked.positions[after] < limit:
+            limit, until = walked.positions[after], walked.translated[after]
         if limit - source == until - translated:  # nothing is left out in between
-            limit = min(limit, source + stop - translated + HEADER_BYTES - 1)
-        data = bytearray(limit - source)
-        got = self._file.read_into(source, data)
-        size = kernel.translate(data, 0, got, self._shift + unseen, self._epoch)
-        return memoryview(data)[skipped : min(size, stop - translated)]
+            limit = min(limit, source + wanted - translated + HEADER_BYTES - 1)
+        room = bytearray(limit - source)
+        got = self._file.read_into(source, room)
+        unseen = int(walked.rows[number, kernel.UNSEEN_BEFORE])
+        size = kernel.translate(room, 0, got, self._shift + unseen, self._epoch)
+        found = memoryview(room)[: min(size, wanted - translated)]
+        if is_small:
+            self._window = walked, translated, found
+        return found[skipped : stop - translated]
 
 
 def _row_at(walked: Walked, position: int) -> int:
     """Returns the number of the row at or before a position of the translation."""
-    return int(np.searchsorted(walked.rows[:, kernel.TRANSLATED], position, "right")) - 1
+    return bisect_right(walked.translated, position) - 1
+
+
+def _end_of_run(walked: Walked, number: int) -> tuple[int, int]:
+    """Returns where what begins at a row ends, in the segment and in the translation: the batches
+    up to the next bytes that are none, or such bytes."""
+    if walked.rows[number, kernel.IS_RAW]:
+        following = number + 1
+    else:
+        raw = bisect_right(walked.raw, number)
+        following = walked.raw[raw] if raw < len(walked.raw) else len(walked.positions)
+    if following < len(walked.positions):
+        return walked.positions[following], walked.translated[following]
+    return walked.end, walked.size
 
 
 class TranslatedIndex(AssembledFile):
