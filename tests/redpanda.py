@@ -8,11 +8,12 @@ with the product but the checksum.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from kafkafs.storage.format.checksum import crc32c
+from tests.logs import Header, walk
 
 RAFT_DATA, RAFT_CONFIGURATION, CHECKPOINT, TX_FENCE = 1, 2, 5, 10
 ARCHIVAL_METADATA, VERSION_FENCE, PREFIX_TRUNCATE, PLACEHOLDER = 19, 23, 25, 29
@@ -112,3 +113,46 @@ class RedpandaLog:
         assert self.segment is not None
         with self.segment.open("ab") as file:
             file.write(data)
+
+
+def convert(source: Path, target: Path, log_starts: Mapping[tuple[str, int], int]) -> None:
+    """Writes what Redpanda would have of the partitions of a broker's log directory: those whose
+    batches are all of magic 2. `log_starts`: their checkpointed start offsets."""
+    (target / "redpanda" / "controller" / "0_0").mkdir(parents=True)
+    for directory in sorted(source.iterdir()):
+        topic, _, number = directory.name.rpartition("-")
+        files = sorted(directory.glob("*.log")) if number.isdigit() else []
+        segments = [(int(file.stem), list(walk(file.read_bytes()))) for file in files]
+        if not segments or any(each.magic < 2 for _, found in segments for each in found):
+            continue
+        into = target / "kafka" / topic / f"{number}_{7 + int(number)}"
+        _convert_log(segments, into, log_starts.get((topic, int(number)), 0))
+
+
+def _convert_log(
+    segments: Sequence[tuple[int, Sequence[Header]]], into: Path, log_start: int
+) -> None:
+    first = segments[0][0]
+    unseen = 0 if first == 0 else 5  # of those that are not there any more
+    log = RedpandaLog(into, first + unseen, unseen, term=0)
+    # Redpanda's first offset that is still there, and the unseen ones before it.
+    start = (log.next_offset, unseen)
+    for base, headers in segments:
+        log.roll()
+        log.skip(base - log.kafka_offset)
+        for number, header in enumerate(headers):
+            if header.leader_epoch != log.term:
+                log.roll(header.leader_epoch)
+                log.add_other(RAFT_CONFIGURATION)
+            elif number % 5 == 3:
+                log.add_other(UNSEEN[number % len(UNSEEN)], 1 + number % 3)
+            if log.kafka_offset < header.base_offset:
+                log.add_other((TX_FENCE, PLACEHOLDER)[number % 2])
+                log.skip(header.base_offset - log.kafka_offset)
+            if header.base_offset <= log_start <= header.last_offset:
+                start = (log_start + log.unseen, log.unseen)
+            log.add(header.data)
+    if log.kafka_offset <= log_start:
+        start = (log.next_offset, log.unseen)
+    if start[0] > 0:
+        (into / "snapshot").write_bytes(raft_snapshot(start[0] - 1, start[1]))

@@ -203,9 +203,13 @@ class RedpandaPartition(AssembledDirectory):
                 f"{path}: the offsets of this partition are Redpanda's own from the first on"
                 f" ({OFFSETS_CONFIG}), those for clients of Kafka may be lower"
             )
-        served = list(_served(sources, translations, first or 0))
-        yield LEADER_EPOCH_FILE, format_leader_epochs(_epochs(served))
-        for each in served:
+        served: dict[int, _Served] = {}
+        for each in _served(sources, translations, first or 0):
+            if served.setdefault(each.base, each) is not each:
+                path = printable(held.path_of(each.source.file_name))
+                problems.append(f"{path}: an earlier segment has the same offsets; not served")
+        yield LEADER_EPOCH_FILE, format_leader_epochs(_epochs(list(served.values())))
+        for each in served.values():
             for kind in (FileKind.LOG, FileKind.INDEX, FileKind.TIMEINDEX):
                 file = _Served(
                     kind, each.source, each.translation, each.base, each.shift, each.is_last
@@ -293,12 +297,16 @@ def _served(
     sources: Sequence[_Source], translations: Sequence[Translation], shift: int
 ) -> Iterator[_Served]:
     """Yields the segments that a broker would have. One without a record is left out, because the
-    next one has the same offset in Kafka, except the last."""
+    next one may have the same offset in Kafka, except the last. The first one begins where the log
+    does."""
+    first: int | None = None
     for number, (source, translation) in enumerate(zip(sources, translations, strict=True)):
         walked, is_last = translation.walked, number == len(sources) - 1
+        base = source.name.base_offset - shift
+        first = base if first is None else first
         if walked.size or is_last:
-            base = source.name.base_offset - shift
-            yield _Served(FileKind.LOG, source, translation, base, shift, is_last)
+            yield _Served(FileKind.LOG, source, translation, first, shift, is_last)
+            first = None
         shift += walked.unseen
 
 
@@ -331,7 +339,7 @@ def _first_shift(
         else:
             file = held.open(source.file_name)
             unseen -= unseen_below(file, translation.walked, start.offset)
-    return unseen if unseen >= 0 else None
+    return unseen if 0 <= unseen <= sources[0].name.base_offset else None
 
 
 def _report_gaps(
