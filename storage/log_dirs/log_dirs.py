@@ -33,6 +33,7 @@ from ..log.read.log import Log
 from ..metadata.cluster_metadata import ClusterMetadata
 from ..metadata.image import MetadataImage
 from ..metadata.served_metadata import ServedMetadata
+from ..redpanda.data_directory import RedpandaDirectory
 from ..redpanda.opening import open_redpanda
 from ..tier.opening import TIER_CONFIG, TIER_KEYS_CONFIG, Tiering, absolute_keys
 from ..tier.tier import Tier
@@ -225,6 +226,11 @@ class LogDirs:
         """The replicas that are known to have, or may have, what the served ones lack; one line
         each. They are among the `problems`."""
         return list(self._selector.unserved(self._refreshed().partitions))
+
+    @property
+    def is_of_redpanda(self) -> bool:
+        """Whether one of the directories is a data directory of Redpanda."""
+        return any(isinstance(each.directory, RedpandaDirectory) for each in self.dirs)
 
     @property
     def tier(self) -> Tier | None:
