@@ -67,7 +67,7 @@ _STEPS: Final = _steps()
 
 
 @dataclass(frozen=True, slots=True)
-class Damage:
+class DamagedBytes:
     """Bytes of a translation that are not batches: those of the segment from `position` on, as they
     are. They become [`start`, `end`) of the translation."""
 
@@ -94,7 +94,7 @@ class Walked:
     unseen: int
     next_offset: int
     largest: tuple[int, int]
-    damage: tuple[Damage, ...]
+    damage: tuple[DamagedBytes, ...]
     source: tuple[int, int]
     mark: bytes
     # The first columns of the rows, and the numbers of those that are not batches, for searches.
@@ -118,7 +118,7 @@ class _Walk:
         self._state: Int64s = np.array([0, 0, 0, -1, _NO_TIMESTAMP, 0], dtype=np.int64)
         self._position = 0
         self._found: list[Int64s] = []
-        self._damage: list[Damage] = []
+        self._damage: list[DamagedBytes] = []
         if known is not None:
             self._resume(known)
 
@@ -199,7 +199,7 @@ class _Walk:
         self._state[kernel.INDEXED] = -1  # so that the next batch gets a row
         if resume < self._end:
             what += "; later offsets are too high by the number of those in it that Kafka hides"
-        self._damage.append(Damage(translated, int(self._state[kernel.OUT]), start, what))
+        self._damage.append(DamagedBytes(translated, int(self._state[kernel.OUT]), start, what))
 
     def _next_header(self, position: int) -> int:
         """Returns the position of the first batch from `position` on, that of the end if there is

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import cython
 
-from ._primitives import put_int
+from ._primitives import minus, plus, put_int
 
 if cython.compiled:
     from cython.cimports.libc.string import memmove
@@ -301,7 +301,7 @@ def translate(
         delta = _int32(data, at + 23)
         here = size if size < available - at else available - at
         if kind == 1:  # raft_data
-            base = _int64(data, at + 8) - unseen
+            base = minus(_int64(data, at + 8), unseen)
             crc = _unsigned(data, at + 17, 4)
             attributes = _unsigned(data, at + 21, 2)
             first = _int64(data, at + 27)
@@ -332,6 +332,6 @@ def translate(
                     data[out + 61 : out + here] = bytes(data[at + 61 : at + here])
             out += here
         elif _is_unseen(kind):
-            unseen += delta + 1
+            unseen = plus(unseen, delta + 1)
         at += size
     return out - start
