@@ -205,8 +205,8 @@ class ReaderConfig:
     # RSA keys with which the objects' keys are wrapped: [ID=]FILE, in PEM, separated by commas.
     kafkafs_tier_keys: str | None = define(None, str)
     # What to serve of Redpanda's partitions whose offsets in Kafka are not known: nothing, or
-    # Redpanda's own offsets.
-    kafkafs_redpanda_offsets: str = define("kafka", one_of("kafka", "own"))
+    # all records, at offsets that are too high by a constant.
+    kafkafs_redpanda_offsets: str = define("exact", one_of("exact", "shifted"))
 
 
 _TOPIC = declared(TopicConfig)

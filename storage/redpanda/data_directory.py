@@ -68,15 +68,15 @@ class _Listing:
 class RedpandaDirectory(AssembledDirectory):
     """A data directory. New topics and partitions are found within a second."""
 
-    __slots__ = ("_known", "_listing", "_lock", "_namespace", "_starts", "_uses_own")
+    __slots__ = ("_known", "_listing", "_lock", "_may_shift", "_namespace", "_starts")
 
-    def __init__(self, directory: Directory, uses_own: bool = False) -> None:
-        """`uses_own`: see RedpandaPartition."""
+    def __init__(self, directory: Directory, may_shift: bool = False) -> None:
+        """`may_shift`: see RedpandaPartition."""
         super().__init__(directory.path)
         names = {entry.name for entry in directory.list() if entry.is_dir}
         is_inside = KAFKA_NAMESPACE not in names
         self._namespace = directory if is_inside else directory.child(KAFKA_NAMESPACE)
-        self._uses_own = uses_own
+        self._may_shift = may_shift
         self._lock = threading.Lock()  # guards the attributes below
         self._known: dict[tuple[str, str], RedpandaPartition] = {}
         self._listing = _Listing()
@@ -160,7 +160,7 @@ class RedpandaDirectory(AssembledDirectory):
         if known is not None:
             return known
         source = self._namespace.child(topic).child(entry.name)
-        return RedpandaPartition(source, name, self, self._uses_own)
+        return RedpandaPartition(source, name, self, self._may_shift)
 
     def _directories(
         self, problems: list[str]

@@ -18,7 +18,7 @@ def open_redpanda(directory: Directory, config: ReaderConfig) -> Directory | Non
     try:
         if not is_data_directory(directory):
             return None
-        return RedpandaDirectory(directory, config.kafkafs_redpanda_offsets == "own")
+        return RedpandaDirectory(directory, config.kafkafs_redpanda_offsets == "shifted")
     except (SegmentGone, LogDirError, OSError):
         return None
 

@@ -38,7 +38,7 @@ from .translation import (
     unseen_below,
 )
 
-#: The config that says which offsets to serve where Kafka's are not known.
+#: The config that says whether to serve partitions whose offsets in Kafka are not known.
 OFFSETS_CONFIG: Final = "kafkafs.redpanda.offsets"
 
 Identity = tuple[int, int]
@@ -85,14 +85,14 @@ _Content = _Served | bytes | CorruptError
 class RedpandaPartition(AssembledDirectory):
     """The directory of a partition. One object for each, which keeps what walks have found."""
 
-    __slots__ = ("_listing", "_lock", "_source", "_translations", "_uses_own", "problems_found")
+    __slots__ = ("_listing", "_lock", "_may_shift", "_source", "_translations", "problems_found")
 
-    def __init__(self, source: Directory, name: str, parent: Directory, uses_own: bool) -> None:
-        """`source`: the directory of Redpanda. `uses_own`: to serve Redpanda's own offsets where
-        Kafka's are not known."""
+    def __init__(self, source: Directory, name: str, parent: Directory, may_shift: bool) -> None:
+        """`source`: the directory of Redpanda. `may_shift`: where Kafka's offsets are not
+        known, to serve those that are too high by a constant."""
         super().__init__(source.path, name, parent)
         self._source = source
-        self._uses_own = uses_own
+        self._may_shift = may_shift
         self._lock = threading.Lock()  # guards the attributes below
         self._translations: dict[Identity, Translation] = {}
         self._listing: tuple[object, Mapping[str, _Content]] | None = None
@@ -191,7 +191,7 @@ class RedpandaPartition(AssembledDirectory):
             problems.append(str(error))
             start = None
         first = _first_shift(held, start, sources, translations)
-        if first is None and not self._uses_own:
+        if first is None and not self._may_shift:
             base = sources[0].name.base_offset
             refusal = _unknown_offsets(held, sources[0])
             problems.append(str(refusal))
@@ -200,8 +200,8 @@ class RedpandaPartition(AssembledDirectory):
         if first is None:
             path = printable(held.path_of(sources[0].file_name))
             problems.append(
-                f"{path}: the offsets of this partition are Redpanda's own from the first on"
-                f" ({OFFSETS_CONFIG}), those for clients of Kafka may be lower"
+                f"{path}: the offsets of this partition are counted from Redpanda's own of this"
+                f" segment ({OFFSETS_CONFIG}=shifted); in Kafka all are lower by the same number"
             )
         served: dict[int, _Served] = {}
         for each in _served(sources, translations, first or 0):
@@ -373,7 +373,7 @@ def _unknown_offsets(held: HeldDirectory, first: _Source) -> CorruptError:
     what = (
         f"the log begins at Redpanda's offset {first.name.base_offset}, and the raft group's"
         f" snapshot, the file `{SNAPSHOT_FILE}` beside it, does not say how many of those before"
-        " Kafka hides: the offsets are not known; add the file, or serve Redpanda's own offsets"
-        f" with -c {OFFSETS_CONFIG}=own"
+        " Kafka hides: the offsets are not known; add the file, or count from Redpanda's own offset"
+        f" with -c {OFFSETS_CONFIG}=shifted: all are then too high by the same number"
     )
     return CorruptError(what, held.path_of(first.file_name))

@@ -318,10 +318,10 @@ def test_offsets_that_are_not_known_are_not_made_up(tmp_path: Path) -> None:
         assert found == []
         assert "the offsets are not known" in str(damage[0].error)
         assert f"{into}/13-2-v1.log" in str(damage[0].error)
-        assert any("kafkafs.redpanda.offsets=own" in each for each in engine.log_dirs.problems)
-    own = Engine(str(tmp_path), {"kafkafs.redpanda.offsets": "own"})
-    assert [each.offset for each in read(own.log("t", 0).view())] == [13, 14, 15, 16, 17]
-    assert any("Redpanda's own" in each for each in own.log_dirs.problems)
+        assert any("kafkafs.redpanda.offsets=shifted" in each for each in engine.log_dirs.problems)
+    shifted = Engine(str(tmp_path), {"kafkafs.redpanda.offsets": "shifted"})
+    assert [each.offset for each in read(shifted.log("t", 0).view())] == [13, 14, 15, 16, 17]
+    assert any("are counted from Redpanda's own" in each for each in shifted.log_dirs.problems)
 
 
 def test_a_partition_without_segments(tmp_path: Path) -> None:
