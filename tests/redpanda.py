@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kafkafs.storage.format.checksum import crc32c
+from kafkafs.storage.format.records.record_columns import SimpleRecord
+from tests.building import build_batch, encode_record, encode_varint
 from tests.logs import Header, walk
 
 RAFT_DATA, RAFT_CONFIGURATION, CHECKPOINT, TX_FENCE = 1, 2, 5, 10
@@ -60,6 +62,74 @@ def raft_snapshot(last_offset: int, unseen: int, version: int = 64) -> bytes:
     metadata += struct.pack("<qq", 123_456, unseen)
     checked = struct.pack("<Ibi", crc32c(metadata), 1, len(metadata))
     return struct.pack("<I", crc32c(checked)) + checked + metadata
+
+
+def envelope(fields: bytes) -> bytes:
+    """What `serde` writes around the fields of a struct."""
+    return struct.pack("<BBI", 0, 0, len(fields)) + fields
+
+
+def translator_pairs(
+    group: int, ranges: Sequence[tuple[int, int]], unseen: int, highest: int
+) -> dict[bytes, bytes]:
+    """The pairs of an offset translator: ranges of unseen offsets, each with its length, `unseen`
+    up to the first one, and the last known offset."""
+    found = struct.pack("<qI", unseen, len(ranges))
+    found += b"".join(struct.pack("<qi", *each) for each in ranges)
+    return {
+        struct.pack("<bbq", 4, 0, group): envelope(found),
+        struct.pack("<bbq", 4, 1, group): struct.pack("<q", highest),
+    }
+
+
+def placement_pair(group: int, topic: str, partition: int, revision: int) -> dict[bytes, bytes]:
+    """The pair that says which partition a raft group is of."""
+    names = b"".join(struct.pack("<I", len(each)) + each for each in (b"kafka", topic.encode()))
+    fields = names + struct.pack("<iqqb", partition, revision, 3, 1)
+    return {struct.pack("<biq", 7, 2, group): envelope(fields)}
+
+
+@dataclass
+class KeyValueStore:
+    """A store in the making, of one core."""
+
+    directory: Path
+    next_offset: int = 0
+
+    def put(self, pairs: Mapping[bytes, bytes | None], segment: int | None = None) -> None:
+        """Appends a batch of changes; None removes a pair."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        start = self.next_offset if segment is None else segment
+        changes = [
+            SimpleRecord(
+                0, key, b"\0" if value is None else struct.pack("<bi", 1, len(value)) + value
+            )
+            for key, value in pairs.items()
+        ]
+        with (self.directory / f"{start}-0-v1.log").open("ab") as file:
+            file.write(data_batch(build_batch(changes), self.next_offset, 4))
+        self.next_offset += len(changes)
+
+    def snapshot(self, pairs: Mapping[bytes, bytes]) -> None:
+        """Writes the snapshot of all pairs up to here."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        kafka = build_batch([SimpleRecord(0, *pair) for pair in pairs.items()])
+        batch = data_batch(kafka, 0, 4)
+        data = batch[:61] + struct.pack("<qb", 0, 0)
+        for number, (key, value) in enumerate(pairs.items()):
+            record = encode_record(SimpleRecord(0, key, value), 0, number)
+            size = len(record) - len(encode_varint(len(record) - 1))
+            while len(encode_varint(size)) + size < len(record):
+                size += 1
+            data += struct.pack("<Ibqi", size, 0, 0, number)
+            for part in (key, value):
+                data += struct.pack("<iI", len(part), len(part)) + part
+            data += struct.pack("<i", 0)
+        metadata = struct.pack("<q", self.next_offset - 1)
+        checked = struct.pack("<Ibi", crc32c(metadata), 1, len(metadata))
+        header = struct.pack("<I", crc32c(checked)) + checked + metadata
+        path = self.directory / "snapshot"
+        path.write_bytes(header + struct.pack("<i", len(data)) + data)
 
 
 @dataclass

@@ -11,10 +11,11 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 from zlib import crc32
 
-from ..errors import CorruptError, LogDirError, SegmentGone
+from ..errors import CorruptError, LogDirError, SegmentGone, StorageError
 from ..format.files.checkpoints import format_offsets
 from ..format.files.names import (
     LOG_START_OFFSET_FILE,
@@ -25,6 +26,8 @@ from ..format.files.names import (
 from ..io.assembled import AssembledDirectory, AssembledListing, FileOfBytes, directory_status
 from ..io.directory import Directory, DirectoryEntry, FileType, HeldDirectory, ReadableFile
 from ..wording import printable
+from .kvstore import Placed, UnseenOffsets, read_unseen_offsets
+from .log_start import LogStart
 from .names import KAFKA_NAMESPACE, PartitionName, parse_partition
 from .partition import RedpandaPartition
 
@@ -68,7 +71,10 @@ class _Listing:
 class RedpandaDirectory(AssembledDirectory):
     """A data directory. New topics and partitions are found within a second."""
 
-    __slots__ = ("_known", "_listing", "_lock", "_may_shift", "_namespace", "_starts")
+    __slots__ = (
+        "_data", "_known", "_listing", "_lock", "_may_shift", "_namespace", "_starts",
+        "_store_problem", "_stores",
+    )  # fmt: skip
 
     def __init__(self, directory: Directory, may_shift: bool = False) -> None:
         """`may_shift`: see RedpandaPartition."""
@@ -76,17 +82,21 @@ class RedpandaDirectory(AssembledDirectory):
         names = {entry.name for entry in directory.list() if entry.is_dir}
         is_inside = KAFKA_NAMESPACE not in names
         self._namespace = directory if is_inside else directory.child(KAFKA_NAMESPACE)
+        self._data = directory
         self._may_shift = may_shift
         self._lock = threading.Lock()  # guards the attributes below
         self._known: dict[tuple[str, str], RedpandaPartition] = {}
         self._listing = _Listing()
+        self._stores: tuple[float, Mapping[Placed, UnseenOffsets]] = (-_STARTS_SECONDS, {})
+        self._store_problem = ""
         self._starts: tuple[float, bytes, int] = (-_STARTS_SECONDS, b"", 0)
 
     @property
     def problems(self) -> Sequence[str]:
         listing = self._listed()
         found = [partition.problems_found for _, partition, _ in listing.partitions.values()]
-        return [*listing.problems, *(problem for each in found for problem in each)]
+        own = [*listing.problems, *filter(None, [self._store_problem])]
+        return [*own, *(problem for each in found for problem in each)]
 
     def path_of(self, name: str) -> str:
         found = self._listing.partitions.get(name)
@@ -145,7 +155,11 @@ class RedpandaDirectory(AssembledDirectory):
                 if other is None or other[0] < parsed:
                     found[name] = (parsed, topic, entry)
             partitions = {
-                name: ((topic, parsed.partition), self._partition(name, topic, entry), entry)
+                name: (
+                    (topic, parsed.partition),
+                    self._partition(name, topic, entry, parsed),
+                    entry,
+                )
                 for name, (parsed, topic, entry) in found.items()
             }
             self._known = {
@@ -155,12 +169,32 @@ class RedpandaDirectory(AssembledDirectory):
             self._listing = _Listing(partitions, problems, now)
             return self._listing
 
-    def _partition(self, name: str, topic: str, entry: DirectoryEntry) -> RedpandaPartition:
+    def _partition(
+        self, name: str, topic: str, entry: DirectoryEntry, parsed: PartitionName
+    ) -> RedpandaPartition:
         known = self._known.get((topic, entry.name))
         if known is not None:
             return known
         source = self._namespace.child(topic).child(entry.name)
-        return RedpandaPartition(source, name, self, self._may_shift)
+        number, revision = parsed
+        placed = Placed(KAFKA_NAMESPACE, topic, number, revision)
+        recorded = partial(self._recorded_start, placed)
+        return RedpandaPartition(source, name, self, recorded, self._may_shift)
+
+    def _recorded_start(self, placed: Placed, base_offset: int) -> LogStart | None:
+        """Returns what the key-value stores know of the start of a log."""
+        now = time.monotonic()
+        read_at, known = self._stores
+        if now - read_at >= _STARTS_SECONDS:
+            try:
+                known, self._store_problem = read_unseen_offsets(self._data), ""
+            except SegmentGone:
+                known = {}
+            except (StorageError, OSError) as error:
+                known, self._store_problem = {}, str(error)
+            self._stores = (now, known)
+        found = known.get(placed)
+        return None if found is None else found.start_of(base_offset)
 
     def _directories(
         self, problems: list[str]

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 from ..errors import CorruptError, SegmentGone
 from ..format.checksum import crc32c
 from ..format.layout import MAX_OFFSET
-from ..io.directory import Directory, HeldDirectory
+from ..io.directory import Directory, HeldDirectory, ReadableFile
 
 SNAPSHOT_FILE: Final = "snapshot"
 _HEADER: Final = Struct("<IIbi")
@@ -44,27 +44,34 @@ class LogStart(NamedTuple):
 def read_log_start(directory: Directory | HeldDirectory) -> LogStart | None:
     """Returns where the log in a partition's directory begins, None if nothing of it was removed.
     Raises CorruptError if the snapshot is damaged, OSError."""
-    path = directory.path_of(SNAPSHOT_FILE)
     try:
         file = directory.open(SNAPSHOT_FILE)
     except SegmentGone:
         return None
+    metadata, _ = snapshot_parts(file, _FIRST.size + _LAST.size)
+    last, _, metadata_version = _FIRST.unpack_from(metadata)
+    _, unseen = _LAST.unpack_from(metadata, len(metadata) - _LAST.size)
+    if not -1 <= last < MAX_OFFSET or unseen > last + 1:
+        raise CorruptError(f"the snapshot cannot end at offset {last}", file.path, _HEADER.size)
+    return LogStart(last + 1, unseen if metadata_version >= _METADATA_VERSION else -1)
+
+
+def snapshot_parts(file: ReadableFile, least: int) -> tuple[bytes, int]:
+    """Returns the metadata of a snapshot, of which `least` bytes are needed, and the position after
+    them. Raises CorruptError."""
     header = file.read(0, _HEADER.size)
     if len(header) < _HEADER.size:
-        raise CorruptError(f"has {len(header)} bytes, its header needs {_HEADER.size}", path, 0)
+        what = f"has {len(header)} bytes, its header needs {_HEADER.size}"
+        raise CorruptError(what, file.path, 0)
     checksum, metadata_checksum, version, size = _HEADER.unpack(header)
     if crc32c(_CHECKED.pack(metadata_checksum, version, size)) != checksum:
-        raise CorruptError("the header of the snapshot does not match its checksum", path, 0)
+        raise CorruptError("the header of the snapshot does not match its checksum", file.path, 0)
     if version != _VERSION:
-        raise CorruptError(f"a snapshot of version {version}, known is {_VERSION}", path, 8)
-    if not _FIRST.size + _LAST.size <= size <= _MAX_METADATA_BYTES:
-        raise CorruptError(f"the snapshot's metadata cannot have {size} bytes", path, 9)
+        raise CorruptError(f"a snapshot of version {version}, known is {_VERSION}", file.path, 8)
+    if not least <= size <= _MAX_METADATA_BYTES:
+        raise CorruptError(f"the snapshot's metadata cannot have {size} bytes", file.path, 9)
     metadata = file.read(_HEADER.size, size)
     if len(metadata) < size or crc32c(metadata) != metadata_checksum:
         what = "the metadata of the snapshot are cut off or do not match their checksum"
-        raise CorruptError(what, path, _HEADER.size)
-    last, _, metadata_version = _FIRST.unpack_from(metadata)
-    _, unseen = _LAST.unpack_from(metadata, size - _LAST.size)
-    if not -1 <= last < MAX_OFFSET or unseen > last + 1:
-        raise CorruptError(f"the snapshot cannot end at offset {last}", path, _HEADER.size)
-    return LogStart(last + 1, unseen if metadata_version >= _METADATA_VERSION else -1)
+        raise CorruptError(what, file.path, _HEADER.size)
+    return metadata, _HEADER.size + size

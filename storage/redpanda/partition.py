@@ -85,13 +85,30 @@ _Content = _Served | bytes | CorruptError
 class RedpandaPartition(AssembledDirectory):
     """The directory of a partition. One object for each, which keeps what walks have found."""
 
-    __slots__ = ("_listing", "_lock", "_may_shift", "_source", "_translations", "problems_found")
+    __slots__ = (
+        "_listing",
+        "_lock",
+        "_may_shift",
+        "_recorded",
+        "_source",
+        "_translations",
+        "problems_found",
+    )
 
-    def __init__(self, source: Directory, name: str, parent: Directory, may_shift: bool) -> None:
-        """`source`: the directory of Redpanda. `may_shift`: where Kafka's offsets are not
-        known, to serve those that are too high by a constant."""
+    def __init__(
+        self,
+        source: Directory,
+        name: str,
+        parent: Directory,
+        recorded: Callable[[int], LogStart | None],
+        may_shift: bool,
+    ) -> None:
+        """`source`: the directory of Redpanda. `recorded` returns what the key-value store knows
+        of the start of a log whose first segment has that base offset. `may_shift`: if Kafka's
+        offsets are not known, to serve those that are too high by a constant."""
         super().__init__(source.path, name, parent)
         self._source = source
+        self._recorded = recorded
         self._may_shift = may_shift
         self._lock = threading.Lock()  # guards the attributes below
         self._translations: dict[Identity, Translation] = {}
@@ -191,6 +208,9 @@ class RedpandaPartition(AssembledDirectory):
             problems.append(str(error))
             start = None
         first = _first_shift(held, start, sources, translations)
+        if first is None:
+            recorded = self._recorded(sources[0].name.base_offset)
+            first = _first_shift(held, recorded, sources, translations)
         if first is None and not self._may_shift:
             base = sources[0].name.base_offset
             refusal = _unknown_offsets(held, sources[0])
@@ -371,9 +391,9 @@ def _not_a_segment(name: SegmentName | None) -> str:
 
 def _unknown_offsets(held: HeldDirectory, first: _Source) -> CorruptError:
     what = (
-        f"the log begins at Redpanda's offset {first.name.base_offset}, and the raft group's"
-        f" snapshot, the file `{SNAPSHOT_FILE}` beside it, does not say how many of those before"
-        " Kafka hides: the offsets are not known; add the file, or count from Redpanda's own offset"
-        f" with -c {OFFSETS_CONFIG}=shifted: all are then too high by the same number"
+        f"the log begins at Redpanda's offset {first.name.base_offset}, and neither the file"
+        f" `{SNAPSHOT_FILE}` beside it nor redpanda/kvstore says how many before that Kafka hides:"
+        " the offsets are not known; add what is missing, or count from Redpanda's own offset with"
+        f" -c {OFFSETS_CONFIG}=shifted: all are then too high by the same number"
     )
     return CorruptError(what, held.path_of(first.file_name))

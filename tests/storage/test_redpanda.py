@@ -32,8 +32,9 @@ from kafkafs.storage.operations.groups import GroupOffset, ListGroups, list_grou
 from kafkafs.storage.operations.revive.request import Revive
 from kafkafs.storage.operations.revive.revive import revive
 from kafkafs.storage.redpanda.data_directory import RedpandaDirectory
+from kafkafs.storage.redpanda.kvstore import UnseenOffsets
 from tests import answers
-from tests.batches import v2_batches
+from tests.batches import MUTATIONS, mutated, v2_batches
 from tests.building import BatchFields, build_batch, build_end_txn_marker
 from tests.group_records import commit, group_record
 from tests.reading import COMMITTED, UNCOMMITTED, read, scan
@@ -43,9 +44,12 @@ from tests.redpanda import (
     RAFT_CONFIGURATION,
     TX_FENCE,
     UNSEEN,
+    KeyValueStore,
     RedpandaLog,
     convert,
+    placement_pair,
     raft_snapshot,
+    translator_pairs,
 )
 from tests.storage.test_corpora import as_expected, records
 
@@ -551,3 +555,77 @@ def test_batches_that_a_new_leader_does_not_have_are_gone(tmp_path: Path) -> Non
     log.add(batch(1))
     log.add(batch(5))
     assert [each.offset for each in read(opened.view())] == list(range(8))
+
+
+# -- the key-value store ---------------------------------------------------------------------------
+
+
+def stored(directory: Path, how: str) -> KeyValueStore:
+    """Writes stores that know of the log of `prefix_removed`, whose unseen offsets are 0 to 2, 13,
+    18 to 19 and 24, and of others."""
+    ranges = [(0, 3), (13, 1), (18, 2), (24, 1)]
+    pairs = translator_pairs(5, ranges, 3, 25) | placement_pair(5, "t", 0, 12)
+    others = placement_pair(6, "t", 0, 11) | translator_pairs(6, [(0, 1)], 900, 1000)
+    noise = {struct.pack("<bbq", 1, 0, 5): b"vote", b"\2\0anything": b"start"}
+    KeyValueStore(directory / "redpanda" / "kvstore" / "1_0").snapshot(others)
+    store = KeyValueStore(directory / "redpanda" / "kvstore" / "0_0")
+    if how == "segment":
+        store.put(others | noise)
+        store.put(pairs)
+    elif how == "snapshot":
+        store.next_offset = 40
+        store.snapshot(others | noise | pairs)
+    elif how == "both":
+        stale = translator_pairs(5, [(0, 1)], 1, 25)
+        store.put(pairs, 0)
+        store.snapshot(pairs | others)
+        store.put({**stale, b"\4\0gone": None}, 0)
+        store.put(pairs, 5)
+    else:
+        store.put({**pairs, **dict.fromkeys(pairs)})
+        store.put(dict.fromkeys(pairs))
+    return store
+
+
+@pytest.mark.parametrize("cut_inside", [False, True])
+@pytest.mark.parametrize("how", ["segment", "snapshot", "both", "removed"])
+def test_the_key_value_store_knows_the_offsets(tmp_path: Path, how: str, cut_inside: bool) -> None:
+    log, _, into = prefix_removed(tmp_path, cut_inside=cut_inside)
+    (into / "snapshot").unlink()
+    stored(tmp_path, how)
+    engine = Engine(str(tmp_path))
+    if how == "removed":
+        assert scan(engine.log("t", 0).view())[0] == []
+        return
+    assert logs_of(tmp_path) == bytes(log.kafka)
+    assert engine.log("t", 0).view().end_offset == log.kafka_offset
+    assert engine.log_dirs.problems == []
+
+
+def test_what_the_store_does_not_know_is_not_made_up() -> None:
+    found = UnseenOffsets((-5, 20, 30), (0, 4, 6), 40)
+    assert found.start_of(-6) == (-4, 0)
+    assert found.start_of(0) == (0, 0)
+    assert found.start_of(20) == (20, 0)
+    assert found.start_of(21) == (21, 4)
+    assert found.start_of(41) == (41, 6)
+    assert found.start_of(42) is None
+
+
+@given(st.sampled_from(["segment", "snapshot"]), MUTATIONS)
+def test_a_damaged_store_is_reported(
+    tmp_path_factory: pytest.TempPathFactory, how: str, mutations: list[tuple[str, int, int]]
+) -> None:
+    """Whatever is in it, the offsets are right or refused."""
+    directory = tmp_path_factory.mktemp("store")
+    log, _, into = prefix_removed(directory, cut_inside=False)
+    (into / "snapshot").unlink()
+    store = stored(directory, how)
+    path = max(store.directory.iterdir())
+    data = path.read_bytes()
+    path.write_bytes(mutated(data, mutations))
+    engine = Engine(str(directory))
+    found, _ = scan(engine.log("t", 0).view())
+    assert found == [] or logs_of(directory) == bytes(log.kafka)
+    if not found:
+        assert any("the offsets are not known" in each for each in engine.log_dirs.problems)
