@@ -403,6 +403,7 @@ from .operations.why import Standing as Standing
 from .operations.why import Why as Why
 from .operations.why import explained as explained
 from .operations.why import why as why
+from .redpanda.opening import find_segment as find_segment
 from .schemas.catalog import SchemaCatalog as SchemaCatalog
 from .schemas.catalog import Schemas as Schemas
 from .schemas.decoding import DecoderCatalog as DecoderCatalog

@@ -204,6 +204,9 @@ class ReaderConfig:
     kafkafs_tier_prefix: str | None = define(None, str)
     # RSA keys with which the objects' keys are wrapped: [ID=]FILE, in PEM, separated by commas.
     kafkafs_tier_keys: str | None = define(None, str)
+    # What to serve of Redpanda's partitions whose offsets in Kafka are not known: nothing, or
+    # all records, at offsets that are too high by a constant.
+    kafkafs_redpanda_offsets: str = define("exact", one_of("exact", "shifted"))
 
 
 _TOPIC = declared(TopicConfig)

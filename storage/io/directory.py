@@ -190,6 +190,12 @@ class Directory(ABC):
         """What is malformed in how it is listed, a line each."""
         return ()
 
+    @property
+    def may_have_gaps(self) -> bool:
+        """Whether a partition's log may lack offsets although it is not compacted: its broker gives
+        them to batches of its own, which are not in the directory."""
+        return False
+
     def is_remote(self, name: str) -> bool:
         """Returns whether the file `name` is in remote storage (KIP-405)."""
         return False

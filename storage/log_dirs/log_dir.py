@@ -31,6 +31,7 @@ from ..format.files.checkpoints import (
 from ..format.files.names import PartitionDirName, PartitionState, TopicPartition
 from ..io.directory import Directory, DirectoryEntry, FileType, HeldDirectory
 from ..io.small_file import SmallFile, Stamp, read_value, stamp
+from ..redpanda.data_directory import is_data_directory
 from ..wording import printable
 
 T = TypeVar("T")
@@ -284,6 +285,11 @@ def check_is_log_dir(directory: Directory) -> None:
         return
     if any(_is_log(entry) for entry in entries):
         why = "the directory of one partition; give the log directory above it"
+    elif is_data_directory(directory):
+        why = (
+            "a data directory of Redpanda, which can only be read; `kafkafs revive` makes a log"
+            " directory of Kafka from it"
+        )
     elif inner := [name for name in sorted(below) if _has(directory, name, _is_meta_properties)]:
         why = _of_several([(name, directory.path_of(name)) for name in inner])
     else:

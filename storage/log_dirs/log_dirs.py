@@ -33,6 +33,8 @@ from ..log.read.log import Log
 from ..metadata.cluster_metadata import ClusterMetadata
 from ..metadata.image import MetadataImage
 from ..metadata.served_metadata import ServedMetadata
+from ..redpanda.data_directory import RedpandaDirectory
+from ..redpanda.opening import open_redpanda
 from ..tier.opening import TIER_CONFIG, TIER_KEYS_CONFIG, Tiering, absolute_keys
 from ..tier.tier import Tier
 from ..wording import printable
@@ -119,6 +121,7 @@ class LogDirs:
         listed = paths.split(",") if isinstance(paths, str) else paths
         context, config = context or ReadContext(), config or ReaderConfig()
         self._context = context
+        self._config = config
         self._remote_log_metadata: dict[int, tuple[PartitionDir, Log]] = {}
         self._tiering = Tiering(
             config, context, self._metadata_numbers, self._open_remote_log_metadata
@@ -225,6 +228,11 @@ class LogDirs:
         return list(self._selector.unserved(self._refreshed().partitions))
 
     @property
+    def is_of_redpanda(self) -> bool:
+        """Whether one of the directories is a data directory of Redpanda."""
+        return any(isinstance(each.directory, RedpandaDirectory) for each in self.dirs)
+
+    @property
     def tier(self) -> Tier | None:
         """The remote storage of the brokers' topics, None if no config names it."""
         return self._tiering.tier
@@ -235,13 +243,13 @@ class LogDirs:
         return self._tiering.problems
 
     def _open(self, path: str) -> LogDir:
-        """Opens a log directory or, in place of one, remote storage: its partitions are all there
-        is of a cluster whose brokers are lost."""
+        """Opens a log directory or, in place of one, a data directory of Redpanda, or remote
+        storage: its partitions are all there is of a cluster whose brokers are lost."""
         directory = open_log_dir(path, self._context.limits.remote)
         try:
             return LogDir(path, self._tiering.joined(directory))
         except LogDirError:
-            alone = self._tiering.alone(directory)
+            alone = self._tiering.alone(directory) or open_redpanda(directory, self._config)
             if alone is None:
                 raise
         return LogDir(path, alone, is_bare=True)

@@ -227,7 +227,9 @@ class Verifier:
 
     def _may_have_gaps(self, found: PartitionDir, files: _DirFiles) -> bool:
         """Returns whether the log is compacted, according to its configs or the cleaner's
-        checkpoint."""
+        checkpoint, or whether its broker leaves gaps in any log."""
+        if found.directory.may_have_gaps:
+            return True
         cleaned = files.offsets.get(names.CLEANER_OFFSET_FILE, {})
         if (found.topic, found.partition) in cleaned:
             return True

@@ -37,6 +37,7 @@ from kafkafs.storage.format.records.batch import (
 )
 from kafkafs.storage.format.records.record_columns import SimpleRecord
 from kafkafs.storage.lines.json_output import _QUOTING, _texts
+from tests import redpanda
 from tests.batches import INT64, MUTATIONS, damaged_logs, logs, mutated, simple_records
 from tests.building import BatchFields, MessageFields, build_batch, build_messages, encode_record
 from tests.kernel_forms import NAMES, in_use, uncompiled
@@ -649,6 +650,87 @@ def test_a_column_that_is_not_there_is_refused(kernel: ModuleType) -> None:
         gathered = np.array([row], dtype=np.int64)
         with pytest.raises(ValueError, match=what):
             kernel.write(out, numbers, places, *[b""] * 12, b"", spans, gathered)
+
+
+# -- Redpanda's segments ---------------------------------------------------------------------------
+
+STEPS = np.empty(256, dtype=np.uint32)
+in_use("checksums").prepare(STEPS, np.empty((4, 256), dtype=np.uint32))
+
+
+@st.composite
+def segments(draw: st.DrawFn) -> bytes:
+    """Draws batches of a segment of Redpanda, some of no producer, and sometimes damage."""
+    out, offset = b"", draw(st.integers(0, 1 << 40))
+    for _ in range(draw(st.integers(0, 6))):
+        if draw(st.booleans()):
+            batch = build_batch(draw(simple_records(0, gaps=False)), BatchFields())
+            out += redpanda.data_batch(batch, offset)
+            offset += 6
+        else:
+            kind, count = draw(st.integers(-3, 50)), draw(st.integers(1, 3))
+            out += redpanda.other_batch(kind, offset, count)
+            offset += count
+    return mutated(out, draw(st.one_of(st.just([]), MUTATIONS)))
+
+
+@given(segments(), st.integers(0, 99), st.integers(-20, 20), st.integers(0, 300), st.integers(0, 5))
+def test_both_forms_walk_segments_of_redpanda_alike(
+    data: bytes, cut: int, missing: int, interval: int, count: int
+) -> None:
+    found = []
+    for kernel in both("redpanda"):
+        available = max(len(data) - cut, 0)
+        state = np.array([0, 0, 0, -1, -1, 0], dtype=np.int64)
+        rows = np.zeros((count, kernel.COLUMNS), dtype=np.int64)
+        end = len(data) + missing
+        walked = kernel.walk(data, available, 0, end, interval, STEPS, state, rows)
+        found.append((walked, state.tolist(), rows[: walked[0]].tolist()))
+    assert found[0] == found[1]
+    assert found[0][0][2] in range(9)
+
+
+@given(segments(), st.integers(0, 99), INT64)
+def test_both_forms_find_headers_of_redpanda_alike(data: bytes, start: int, offset: int) -> None:
+    start = min(start, len(data))
+    found = [
+        kernel.find_header(data, start, len(data), len(data) - start, offset, STEPS)
+        for kernel in both("redpanda")
+    ]
+    assert found[0] == found[1]
+
+
+@given(segments(), st.integers(0, 99), INT64, st.integers(-1, 1 << 31))
+def test_both_forms_translate_segments_of_redpanda_alike(
+    data: bytes, start: int, unseen: int, epoch: int
+) -> None:
+    start, found = min(start, len(data)), []
+    for kernel in both("redpanda"):
+        room = bytearray(data)
+        size = kernel.translate(room, start, len(data), unseen, epoch)
+        assert 0 <= size <= len(data) - start
+        found.append((size, bytes(room[start : start + size])))
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("kernel", both("redpanda"), ids=["in use", "uncompiled"])
+def test_the_types_of_batches_whose_offsets_are_not_seen(kernel: ModuleType) -> None:
+    found = [kind for kind in range(-128, 128) if kernel.is_unseen(kind)]
+    assert found == sorted(redpanda.UNSEEN)
+
+
+@pytest.mark.parametrize("kernel", both("redpanda"), ids=["in use", "uncompiled"])
+def test_segments_of_redpanda_outside_their_buffers_are_refused(kernel: ModuleType) -> None:
+    state, rows = np.zeros(6, dtype=np.int64), np.zeros((2, 7), dtype=np.int64)
+    arguments = (bytes(10), 10, 0, 10, 0, STEPS, state, rows)
+    for number, wrong in ((1, 11), (5, STEPS[:255]), (6, state[:5]), (7, rows[:, :6].copy())):
+        with pytest.raises(ValueError, match=r"buffer|columns"):
+            kernel.walk(*arguments[:number], wrong, *arguments[number + 1 :])
+    for start, available in ((-1, 10), (0, 11)):
+        with pytest.raises(ValueError, match="buffer"):
+            kernel.find_header(bytes(10), start, available, 10, 0, STEPS)
+        with pytest.raises(ValueError, match="buffer"):
+            kernel.translate(bytearray(10), start, available, 0, 0)
 
 
 # -- index entries ------------------------------------------------------------------------------

@@ -174,7 +174,13 @@ def command(
 
 
 def _print(dump: Dump, path: str) -> None:
-    from kafkafs.storage import SegmentGone, absolute_path, is_known, open_directory
+    from kafkafs.storage import (
+        SegmentGone,
+        absolute_path,
+        find_segment,
+        is_known,
+        open_directory,
+    )
 
     folder, name = os.path.split(absolute_path(path))
     if os.path.isdir(path):
@@ -184,7 +190,10 @@ def _print(dump: Dump, path: str) -> None:
         directory.stat(name)
     except SegmentGone:
         raise failures.Failure(f"{path}: no such file") from None
-    if not is_known(name):
+    found = find_segment(folder, name)
+    if found is not None:
+        directory, name = found
+    elif not is_known(name):
         kinds = ".log, .index, .timeindex, .txnindex, .snapshot or .checkpoint"
         raise failures.Failure(f"{path}: unknown file, not a {kinds} of a log directory")
     with output.of_records() as out:

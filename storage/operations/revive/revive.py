@@ -32,7 +32,7 @@ from ...metadata.bootstrap import format_bootstrap
 from ...transactions.producer import OWN_IDS
 from ...wording import printable
 from ..request import SILENT, PartitionFailed, ProgressListener
-from .group_offsets import take_back_offsets
+from .group_offsets import move_offsets, take_back_offsets
 from .partitions import LoadedPartition, PartitionMaker, selected_copies
 from .records import bootstrap_records
 from .request import Revive, RevivedNode, RevivedPartition, ReviveNote, ReviveRow
@@ -187,18 +187,22 @@ class _Work:
         data.write_atomically(names.BOOTSTRAP_FILE, bootstrap)
         data.write_atomically(names.META_PROPERTIES_FILE, format_meta_properties(meta, now_ms))
         data.write_atomically(names.CLEAN_SHUTDOWN_FILE, clean)
-        if self._transactions.must_end or self._engine.at_ms is not None:
+        is_of_redpanda = self._engine.log_dirs.is_of_redpanda
+        if self._transactions.must_end or is_of_redpanda or self._engine.at_ms is not None:
             self._end_what_is_open(data.path)
             data.write_atomically(names.CLEAN_SHUTDOWN_FILE, clean)
 
     def _end_what_is_open(self, data_path: str) -> None:
-        """Ends transactions and, as of a time, takes back offsets that are ahead of their logs."""
+        """Ends transactions, moves the offsets of groups to where Kafka looks for them and, as of a
+        time, takes back those that are ahead of their logs."""
         from ...log_manager import LogManager  # which a dry run does not need
 
         engine = self._engine
         configs = {n: text for n, text in engine.configs.items() if n != PREFERRED_DIR}
         with LogManager(data_path, configs, engine.clock) as manager:
             self._transactions.end(manager)
+            if engine.log_dirs.is_of_redpanda:
+                self._notes += move_offsets(manager)
             if engine.at_ms is not None:
                 self._notes += take_back_offsets(manager)
                 self._notes += take_back_share_groups(manager)
