@@ -28,7 +28,7 @@ DIGITS: Final = 32
 # of an attempt that ended before there was a marker.
 _NOTHING: Final = ("lost+found", LOCK_FILE, MARKER + TEMPORARY_SUFFIX, POINTS, OBJECTS, UNFINISHED)
 # The kernel is asked to begin writing to the disk after as many bytes.
-_SYNC_BYTES: Final = 32 << 20
+_SYNC_BYTES: Final = 8 << 20
 
 
 class WritableRepository(Repository):

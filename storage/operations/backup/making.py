@@ -17,21 +17,18 @@ from ...errors import CorruptError, LogDirError, SegmentGone
 from ...format.files.names import LEADER_EPOCH_FILE, partition_dir
 from ...io.retry import VANISHED
 from ...log.read.context import ReadContext
-from ...log.read.lookup import extent_from
 from ...log_dirs.engine import Engine
 from ...log_dirs.log_dir import LogDir
 from ...segment.segment import Segment
 from ..output_dir import refuse_in_log_dir
 from ..request import SILENT, PartitionFailed, ProgressListener
-from .copier import Bandwidth, Copier
-from .file_copier import CopiedFile, DryCopier, FileCopier
+from .copier import SYNCING, Bandwidth, Copier
+from .file_copier import CopiedFile, DryCopier, FileCopier, LogBatches
 from .fixing import Changed, FixedLogDir, FixedPartition, fix
 from .log_dir_files import checkpoints, left_out, open_files
 from .partition_files import OtherFiles, open_log, open_others
 from .request import BackedUpPartition, Backup, BackupRow, FinishedPoint
 
-# Threads that wait until objects are on the disk, while as many as there are processors copy.
-_SYNCING: Final = 2
 # How often everything is fixed again because a partition disappeared meanwhile.
 _ATTEMPTS: Final = 8
 # Points that are looked through for one of all topics, to know what the repository has.
@@ -272,7 +269,7 @@ class _Run:
                 lambda unit, advance: self._copy(unit, advance, is_clean=clean[unit.number]),
                 lambda unit: unit.size,
                 lambda now, total: self._progress.report("copying", now, total),
-                _SYNCING,
+                SYNCING,
             )
             again: dict[tuple[int, str], FixedPartition] = {}
             for unit, result in zip(units, results, strict=True):
@@ -316,7 +313,7 @@ class _Run:
                 path,
                 segment.size,
                 self._prior(unit.number, path),
-                lambda position: extent_from(segment, position, limit),
+                LogBatches(segment, limit),
                 advance,
             )
         )
