@@ -16,8 +16,9 @@ from typing import Final, Self
 
 from ..errors import LogDirError, LogDirLocked, SegmentGone, StorageError
 from ..format.primitives import random_uuid_text
-from ..io.durable import TEMPORARY_SUFFIX, Buffer, WritableDirFd, WritableFile
+from ..io.durable import TEMPORARY_SUFFIX, Buffer, WritableDirFd
 from ..io.lock import LOCK_FILE, DirectoryLock
+from ..io.uncached import UncachedWriter
 from .layout import MARKER, OBJECTS, POINTS, UNFINISHED, is_repository, point_name
 from .manifest import Point, StoredObject, format_manifest
 from .repository import Repository, format_marker
@@ -27,8 +28,6 @@ DIGITS: Final = 32
 # What may be in a directory that becomes a repository: a file system's own entry, and what is left
 # of an attempt that ended before there was a marker.
 _NOTHING: Final = ("lost+found", LOCK_FILE, MARKER + TEMPORARY_SUFFIX, POINTS, OBJECTS, UNFINISHED)
-# The kernel is asked to begin writing to the disk after as many bytes.
-_SYNC_BYTES: Final = 8 << 20
 
 
 class WritableRepository(Repository):
@@ -154,19 +153,16 @@ class ObjectWriter:
 
     def __init__(self, repository: WritableRepository, place: WritableDirFd, name: str) -> None:
         self._repository, self._place, self._name = repository, place, name
-        self._file: WritableFile | None = place.create(name)
+        self._file: UncachedWriter | None = UncachedWriter(place.create(name))
         self._hash = hashlib.sha256()
-        self._size = self._begun = 0
+        self._size = 0
 
     def write(self, data: Buffer) -> None:
         """Appends bytes to the object."""
         assert self._file is not None
         self._hash.update(data)
-        self._file.write(self._size, data)
+        self._file.write(data)
         self._size += len(data)
-        if self._size - self._begun >= _SYNC_BYTES:
-            self._file.begin_sync(self._begun, self._size - self._begun)
-            self._begun = self._size
 
     def finish(self, folder: str, stem: str) -> StoredObject:
         """Makes the object durable under its name, which `stem` begins. Its name is durable when a
@@ -175,7 +171,7 @@ class ObjectWriter:
         digest = self._hash.hexdigest()
         stored = StoredObject(object_name(folder, stem, digest), self._size, digest)
         if not self._repository.has(stored):
-            self._file.sync()
+            self._file.finish()
             self._file = None
             self._repository.take(self._name, stored)
         return stored

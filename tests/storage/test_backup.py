@@ -267,11 +267,11 @@ class TestLiveSource:
         copied: list[str] = []
 
         def delete_first(self: Copier, file: Any, path: str, *args: Any, **kwargs: Any) -> Any:
-            if not copied:
+            copied.append(path)
+            if len(copied) == 1:
                 for old in sorted((source / "small-0").glob("*.log"))[:3]:
                     for each in (source / "small-0").glob(f"{old.stem}.*"):
                         each.rename(f"{each}.deleted")
-            copied.append(path)
             return copy(self, file, path, *args, **kwargs)
 
         monkeypatch.setattr(Copier, "copy", delete_first)
