@@ -10,7 +10,6 @@ import os
 import stat
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Final
 
 from ..errors import CorruptError, SegmentGone
 from .directory import (
@@ -21,26 +20,17 @@ from .directory import (
     HeldDirectory,
     ReadableFile,
 )
-
-_NS_PER_S: Final = 1_000_000_000
+from .status import made_status
 
 
 def file_status(identity: tuple[int, int], size: int, mtime_ns: int) -> os.stat_result:
     """Returns the status of a regular file that can only be read."""
-    return _status(stat.S_IFREG | 0o444, identity, size, mtime_ns)
+    return made_status(stat.S_IFREG | 0o444, identity, size, mtime_ns)
 
 
 def directory_status(identity: tuple[int, int], size: int, mtime_ns: int) -> os.stat_result:
     """Returns the status of a directory that can only be read."""
-    return _status(stat.S_IFDIR | 0o555, identity, size, mtime_ns)
-
-
-def _status(mode: int, identity: tuple[int, int], size: int, mtime_ns: int) -> os.stat_result:
-    device, inode = identity
-    seconds = mtime_ns // _NS_PER_S
-    numbers = (mode, inode, device, 1, 0, 0, size, seconds, seconds, seconds)
-    times = dict.fromkeys(("st_atime_ns", "st_mtime_ns", "st_ctime_ns"), mtime_ns)
-    return os.stat_result(numbers, times)
+    return made_status(stat.S_IFDIR | 0o555, identity, size, mtime_ns)
 
 
 class AssembledFile(ReadableFile):
