@@ -16,10 +16,9 @@ from typing import Final
 
 from ..errors import CorruptError, LogDirError, SegmentGone
 from ..format.checksum import crc32c
-from ..io.assembled import AssembledDirectory, AssembledFile, AssembledListing
+from ..io.assembled import AssembledDirectory, AssembledFile, AssembledListing, made_status
 from ..io.directory import DirectoryEntry, FileType, HeldDirectory, ReadableFile
 from ..io.file_cache import FileCache
-from ..io.status import made_status
 from .manifest import Piece, Point, StoredFile, StoredLogDir
 from .repository import Repository
 

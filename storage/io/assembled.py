@@ -10,6 +10,7 @@ import os
 import stat
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from ..errors import CorruptError, SegmentGone
 from .directory import (
@@ -20,7 +21,26 @@ from .directory import (
     HeldDirectory,
     ReadableFile,
 )
-from .status import made_status
+
+_BLOCK: Final = 512  # the unit of st_blocks
+
+
+def made_status(
+    mode: int,
+    identity: tuple[int, int],
+    size: int,
+    mtime_ns: int,
+    owner: tuple[int, int] = (0, 0),
+) -> os.stat_result:
+    """Returns the `lstat` of something without an inode, as in an archive. `mode`: its kind and
+    permissions; `identity`: device and inode; `mtime_ns`: also the time of the last access and
+    change, in ns since 1970; `owner`: user and group."""
+    device, inode = identity
+    seconds = mtime_ns // 1_000_000_000
+    fields = (mode, inode, device, 1, *owner, size, seconds, seconds, seconds)
+    exact = {f"st_{kind}time_ns": mtime_ns for kind in "amc"}
+    floats = {f"st_{kind}time": mtime_ns / 1e9 for kind in "amc"}
+    return os.stat_result(fields, exact | floats | {"st_blocks": -(-size // _BLOCK)})
 
 
 def file_status(identity: tuple[int, int], size: int, mtime_ns: int) -> os.stat_result:

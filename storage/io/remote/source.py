@@ -14,8 +14,8 @@ from typing import Final, NamedTuple
 
 from ...errors import LogDirError
 from ...wording import printable
+from ..assembled import made_status
 from ..directory import FileType
-from ..status import made_status
 
 #: The most names in one listing: some hundred bytes of memory each.
 MAX_NAMES: Final = 5_000_000

@@ -8,13 +8,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from ...backup.layout import is_repository
 from ...backup.manifest import Noted, Point, StoredFile, StoredLogDir, StoredObject
+from ...backup.open_repository import has_repository, open_repository, writable_repository
 from ...backup.repository import Repository
 from ...backup.writable_repository import WritableRepository
 from ...concurrency.unit_threads import Advance, run_units
 from ...errors import CorruptError, LogDirError, SegmentGone
 from ...format.files.names import LEADER_EPOCH_FILE, partition_dir
+from ...io.local_path import absolute_path
 from ...io.retry import VANISHED
 from ...log.read.context import ReadContext
 from ...log_dirs.engine import Engine
@@ -48,14 +49,15 @@ def make_point(
     """
     directories = [each.directory for each in engine.log_dirs.dirs]
     refuse_in_log_dir(request.output, directories)
+    settings = engine.context.limits.remote
     if request.dry_run:
-        has_one = is_repository(request.output)
-        repository = Repository(request.output) if has_one else None
+        has_one = has_repository(request.output, settings)
+        repository = open_repository(request.output, settings) if has_one else None
         known = _Known.of(repository, {} if repository is None else repository.objects())
         run = _Run(engine, request, DryCopier(known.objects), known, progress)
         yield from run.rows(None)
         return
-    with WritableRepository(request.output) as writable:
+    with writable_repository(request.output, settings) as writable:
         known = _Known.of(writable, writable.sizes)
         bandwidth = Bandwidth(request.bandwidth)
         copier = Copier(writable, known.objects, bandwidth, reread=request.reread)
@@ -147,7 +149,7 @@ class _Run:
         self._request, self._copier, self._known = request, copier, known
         self._clock, self._progress = engine.clock, progress
         self._log_dirs: Sequence[LogDir] = engine.log_dirs.dirs
-        self._paths = [posixpath.abspath(each.path) for each in self._log_dirs]
+        self._paths = [absolute_path(each.path) for each in self._log_dirs]
         self._context: ReadContext = engine.context
 
     def rows(self, repository: WritableRepository | None) -> Iterator[BackupRow | PartitionFailed]:
@@ -192,7 +194,7 @@ class _Run:
         used = {piece.object for each in log_dirs for file in each.files for piece in file.pieces}
         objects = {name: self._copier.objects[name] for name in sorted(used)}
         topics = [topic for topic, _ in self._request.selection.names]
-        damage = [Noted(posixpath.abspath(each.file), _what(each)) for each in draft.damage]
+        damage = [Noted(absolute_path(each.file), _what(each)) for each in draft.damage]
         return Point(time_ms, log_dirs, objects, tuple(topics), draft.left_out, damage)
 
     # -- copying -----------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import errno
 from mmap import PAGESIZE, mmap
 from typing import Final
 
-from .durable import Buffer, WritableFile
+from ..io.durable import Buffer, WritableFile
 
 #: Bytes per write, which are in memory.
 _WRITE_BYTES: Final = 1 << 20
