@@ -31,7 +31,9 @@ ENVIRONMENT = {
     "AWS_EC2_METADATA_DISABLED": "true",
 }
 #: Not passed on from one connection to the other.
-_OF_THE_CONNECTION = ("connection", "keep-alive", "transfer-encoding", "content-length", "date")
+_OF_THE_CONNECTION = (
+    *("connection", "keep-alive", "transfer-encoding", "content-length", "date", "expect"),
+)
 
 
 @dataclass(frozen=True)
@@ -140,12 +142,13 @@ def _handler(proxy: Proxy, host: str, port: int) -> type[BaseHTTPRequestHandler]
 
         def do_GET(self) -> None:
             proxy.requests.append((self.command, self.path, self.headers.get("Range", "")))
+            sent = self._body()
             fault = proxy.fault(self.command, self.path) or Fault()
             time.sleep(proxy.latency + fault.silent)
             if fault.status:
                 self._answer(fault.status, {}, b"")
                 return
-            status, headers, body = self._forward()
+            status, headers, body = self._forward(sent)
             if fault.resets or fault.shortens:
                 self.send_response(status)
                 for name, value in headers.items():
@@ -162,15 +165,32 @@ def _handler(proxy: Proxy, host: str, port: int) -> type[BaseHTTPRequestHandler]
                 return
             self._answer(status, headers, body)
 
-        do_HEAD = do_PUT = do_GET  # noqa: N815 - the names that the base class looks for
+        # The names that the base class looks for.
+        do_HEAD = do_PUT = do_POST = do_DELETE = do_GET  # noqa: N815
 
-        def _forward(self) -> tuple[int, dict[str, str], bytes]:
+        def handle_expect_100(self) -> bool:
+            found = super().handle_expect_100()
+            self.wfile.flush()
+            return found
+
+        def _body(self) -> bytes:
+            """Returns what the client sends."""
+            if self.headers.get("Transfer-Encoding", "") != "chunked":
+                return self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            parts = []
+            while size := int(self.rfile.readline().split(b";")[0], 16):
+                parts.append(self.rfile.read(size))
+                self.rfile.readline()
+            self.rfile.readline()
+            return b"".join(parts)
+
+        def _forward(self, sent_body: bytes) -> tuple[int, dict[str, str], bytes]:
             upstream = getattr(local, "upstream", None)
             if upstream is None:
                 upstream = local.upstream = http.client.HTTPConnection(host, port, timeout=30)
             sent = {k: v for k, v in self.headers.items() if k.lower() not in _OF_THE_CONNECTION}
             try:
-                upstream.request(self.command, self.path, headers=sent)
+                upstream.request(self.command, self.path, sent_body or None, headers=sent)
                 answer = upstream.getresponse()
                 body = answer.read()
             except (http.client.HTTPException, OSError):

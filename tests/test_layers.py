@@ -407,9 +407,9 @@ def test_only_the_disk_modules_reach_files() -> None:
         "storage/io/remote/archive.py",
         "storage/io/remote/block_source.py",  # process ids
         "storage/io/remote/blocks.py",  # the cache
+        "storage/io/remote/lock.py",  # process ids
         "storage/io/remote/requests.py",  # the texts of errors
         "storage/io/remote/settings.py",
-        "storage/io/remote/source.py",
         "storage/io/remote/store.py",
         "storage/format/kernels/__init__.py",
         "storage/format/kernels/header_reads.py",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Callable
 from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, Producer
@@ -46,12 +47,12 @@ class RecordProducer:
         state: RestoreState,
         *,
         compression: str,
-        max_message_bytes: int,
+        max_batch_bytes: int,
     ) -> None:
         self._file = file
         self._state = state
         self._failed: KafkaError | None = None
-        batch_bytes = min(_BATCH_BYTES, max_message_bytes - _BATCH_OVERHEAD)
+        batch_bytes = min(_BATCH_BYTES, max_batch_bytes - _BATCH_OVERHEAD)
         self._producer: Any = cluster.client(
             Producer,
             linger_ms=20,
@@ -120,7 +121,19 @@ class RecordProducer:
                 return
 
     def _poll(self, key: TopicPartition, seconds: float) -> None:
-        self._producer.poll(seconds)
+        self._call(key, self._producer.poll, seconds)
+
+    def _call(self, key: TopicPartition, call: Callable[[float], object], seconds: float) -> None:
+        """Makes a call that also makes the callbacks. It raises a fatal error; if a report of a
+        failure follows, it is reported as an error of that callback."""
+        try:
+            call(seconds)
+        except KafkaException as error:
+            raise self._failure(key, error.args[0]) from None
+        except SystemError as error:
+            if not isinstance(error.__cause__, KafkaException):
+                raise
+            raise self._failure(key, error.__cause__.args[0]) from None
         if self._failed is not None:
             raise self._failure(key, self._failed)
 
@@ -138,7 +151,7 @@ class RecordProducer:
     def finish(self, key: TopicPartition, partition: RestoredPartition) -> None:
         """Waits until all records sent so far are acknowledged."""
         while len(self._producer):
-            self._producer.flush(0.5)
+            self._call(key, self._producer.flush, 0.5)
             self._check_progress(key)
             self._settle(key, partition)
             self._save_if_due()

@@ -6,7 +6,7 @@ created, and before their first record, the state file says at which offset each
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import islice
@@ -67,9 +67,9 @@ class _Producers:
         self._settings = ("", 0)
         self._present: RecordProducer | None = None
 
-    def of(self, compression: str, max_message_bytes: int) -> RecordProducer:
+    def of(self, compression: str, max_batch_bytes: int) -> RecordProducer:
         """Returns the producer with these settings. What another one has sent is saved."""
-        settings = (compression, max_message_bytes)
+        settings = (compression, max_batch_bytes)
         if self._present is None or settings != self._settings:
             self._settings = settings
             self._present = RecordProducer(
@@ -77,7 +77,7 @@ class _Producers:
                 self._file,
                 self._state,
                 compression=compression,
-                max_message_bytes=max_message_bytes,
+                max_batch_bytes=max_batch_bytes,
             )
         return self._present
 
@@ -182,7 +182,7 @@ class Restore:
         total, done = sum(state.partitions[key].span for key in keys), 0
         producers = _Producers(self.cluster, file, state)
         for plan in found:
-            codec, limit = self._compression(plan), int(configs[plan.target]["max.message.bytes"])
+            codec, limit = self._compression(plan), _largest_batch(configs[plan.target])
             for number in plan.here:
                 key = (plan.source, number)
                 partition = state.partitions[key]
@@ -302,3 +302,10 @@ class Restore:
 
     def _scan(self, key: TopicPartition, low: int, high: int) -> Generator[Columns]:
         return undamaged(self.engine.log(*key).view().scan(low, high, ahead=True), self.damage)
+
+
+def _largest_batch(configs: Mapping[str, str]) -> int:
+    """Returns how many bytes of records a batch may have: a broker also refuses one that is larger
+    than a segment."""
+    limits = (configs.get(name) for name in ("max.message.bytes", "segment.bytes"))
+    return min(int(limit) for limit in limits if limit is not None)

@@ -5,9 +5,11 @@
     objects/orders-0/00000000000000000000.log.0-900.3f2a…    bytes [0, 900) of a file
     objects/packs/3f2a…                       small files and pieces, one after the other
     unfinished/                               what a run is writing
+    kafkafs-backup.lock                       the lock of a run that writes to an object store
 
 The name of an object ends with the beginning of its SHA-256. Objects and manifests never change:
-each gets its name when it is complete and durable, a manifest after all its objects.
+each gets its name when it is complete and durable, a manifest after all its objects. An object
+store shows no object before it is, so there is nothing unfinished there.
 """
 
 from __future__ import annotations
@@ -18,12 +20,14 @@ from typing import Final
 
 from ..clock import time_text
 from ..errors import CorruptError, LogDirError, SegmentGone
-from ..io.disk import DirFd
+from ..io.directory import Directory
 
 MARKER: Final = "kafkafs-backup.json"
 POINTS: Final = "points"
 OBJECTS: Final = "objects"
 UNFINISHED: Final = "unfinished"
+#: In an object store; on a disk, it is the file that a log directory has, too.
+STORE_LOCK: Final = "kafkafs-backup.lock"
 #: The directory of `OBJECTS` with what is too small for an object each.
 PACKS: Final = "packs"
 
@@ -49,10 +53,10 @@ def parse_point_name(name: str) -> int | None:
     return found if point_name(found) == name else None
 
 
-def is_repository(path: str) -> bool:
-    """Returns whether there is a repository at a path. Raises OSError if that cannot be told."""
+def is_repository(directory: Directory) -> bool:
+    """Returns whether a directory is a repository. Raises OSError if that cannot be told."""
     try:
-        DirFd(path).stat(MARKER)
+        directory.stat(MARKER)
     except (SegmentGone, LogDirError, CorruptError):
         return False
     return True

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Final
 
 from ..errors import LogDirError
 from ..io.directory import Directory
-from ..io.opening import is_local, open_directory
+from ..io.opening import open_directory
 from ..io.remote.settings import DEFAULTS, RemoteSettings
-from .layout import POINTS, is_repository, parse_point_name
+from .layout import POINTS, parse_point_name
+from .open_repository import has_repository, open_repository
 
 if TYPE_CHECKING:  # what only a backup needs is imported when there is one
     from .manifest import Point
@@ -30,16 +31,14 @@ _MANIFEST: Final = re.compile(
 _POINTS_KEPT: Final = 2
 
 
-def expand(path: str, at_ms: int | None) -> Sequence[str]:
+def expand(path: str, at_ms: int | None, settings: RemoteSettings = DEFAULTS) -> Sequence[str]:
     """Returns the paths of the log directories that a path stands for: itself, unless it is that of
     a backup or of a manifest. Raises LogDirError, or CorruptError for a damaged backup."""
-    found = _parse(path)
+    found = _parse(path, settings)
     if found is None:
-        if not is_local(path) or not is_repository(path):
+        if not has_repository(path, settings):
             return [path]
-        from .repository import Repository
-
-        repository = Repository(path)
+        repository = open_repository(path, settings)
         time_ms = repository.time_at(at_ms)
         manifest = repository.manifest_path(time_ms)
         count = len(repository.point(time_ms).log_dirs)
@@ -48,7 +47,7 @@ def expand(path: str, at_ms: int | None) -> Sequence[str]:
         if number is not None:
             return [path]
         manifest = path.rstrip("/")
-        count = len(_point(repository_path, time_ms)[1].log_dirs)
+        count = len(_point(repository_path, time_ms, settings)[1].log_dirs)
     if count == 0:
         raise LogDirError(manifest, "this point in time has no log directory")
     return [f"{manifest}/{number}" for number in range(count)]
@@ -57,32 +56,31 @@ def expand(path: str, at_ms: int | None) -> Sequence[str]:
 def open_log_dir(path: str, settings: RemoteSettings = DEFAULTS) -> Directory:
     """Returns the directory of a path that `expand` returned; `settings` are for a URL or an
     archive. Raises LogDirError, or CorruptError for a damaged backup."""
-    found = _parse(path)
+    found = _parse(path, settings)
     if found is None:
         return open_directory(path, settings)
     from .stored_files import PointDirectory, PointFiles
 
     repository_path, time_ms, number = found
-    repository, point = _point(repository_path, time_ms)
+    repository, point = _point(repository_path, time_ms, settings)
     return PointDirectory(path, PointFiles(repository, point, number or 0))
 
 
-def _parse(path: str) -> tuple[str, int, int | None] | None:
+def _parse(path: str, settings: RemoteSettings) -> tuple[str, int, int | None] | None:
     """Returns the repository, the time and the number of the log directory (None if not given) of
     the path of a manifest; None for any other path."""
     match = _MANIFEST.fullmatch(path)
-    if match is None or not is_local(path):
+    if match is None:
         return None
-    time_ms, repository = parse_point_name(match["name"]), match["path"] or "."
-    if time_ms is None or not is_repository(repository):
+    time_ms, above = parse_point_name(match["name"]), match["path"]
+    repository = "." if above is None else above.rstrip("/") or "/"
+    if time_ms is None or not has_repository(repository, settings):
         return None
     number = match["number"]
-    return repository.rstrip("/") or "/", time_ms, None if number is None else int(number)
+    return repository, time_ms, None if number is None else int(number)
 
 
 @lru_cache(maxsize=_POINTS_KEPT)
-def _point(path: str, time_ms: int) -> tuple[Repository, Point]:
-    from .repository import Repository
-
-    repository = Repository(path)
+def _point(path: str, time_ms: int, settings: RemoteSettings) -> tuple[Repository, Point]:
+    repository = open_repository(path, settings)
     return repository, repository.point(time_ms)

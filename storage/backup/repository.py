@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from ..clock import time_text
 from ..errors import CorruptError, LogDirError, SegmentGone
-from ..io.disk import DirFd, OpenFile
+from ..io.directory import Directory, ReadableFile
 from ..io.small_file import read_value
 from ..wording import printable
 from .layout import MARKER, OBJECTS, POINTS, parse_point_name, point_name
@@ -48,10 +48,11 @@ def _parse_marker(data: bytes) -> str:
 class Repository:
     """A repository, opened for reading. Any thread may use it."""
 
-    def __init__(self, path: str) -> None:
-        """Raises LogDirError if there is none, CorruptError if its format is unknown."""
+    def __init__(self, path: str, directory: Directory) -> None:
+        """`directory` is that at the path. Raises LogDirError if it is no repository, CorruptError
+        if its format is unknown."""
         self.path = path
-        self.directory = DirFd(path)
+        self.directory = directory
         try:
             self.id = read_value(self.directory, MARKER, _MAX_MARKER_BYTES, _parse_marker)
         except (SegmentGone, LogDirError):
@@ -106,7 +107,7 @@ class Repository:
                             found[f"{entry.name}/{name}"] = status.st_size
         return found
 
-    def open_object(self, stored: StoredObject) -> OpenFile:
+    def open_object(self, stored: StoredObject) -> ReadableFile:
         """Opens an object. Raises CorruptError if it is missing or has another size."""
         directory, _, name = stored.name.partition("/")
         folder = self.directory.child(OBJECTS).child(directory)

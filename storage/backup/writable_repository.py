@@ -1,76 +1,33 @@
 """A repository that is being changed: locked, with objects that become visible one by one, and
-points in time that become visible last.
-
-An object is written to `unfinished/` and moved to its place when its bytes are durable, so an
-object that has its name is complete: a run that was killed leaves nothing that the next one could
-not use. What no manifest names is only removed by `prune`.
+points in time that become visible last. What no manifest names is only removed by `prune`.
 """
 
 from __future__ import annotations
 
-import hashlib
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Final, Self
 
-from ..errors import LogDirError, LogDirLocked, SegmentGone, StorageError
-from ..format.primitives import random_uuid_text
-from ..io.durable import TEMPORARY_SUFFIX, Buffer, WritableDirFd, WritableFile
-from ..io.lock import LOCK_FILE, DirectoryLock
-from .layout import MARKER, OBJECTS, POINTS, UNFINISHED, is_repository, point_name
-from .manifest import Point, StoredObject, format_manifest
-from .repository import Repository, format_marker
+from ..errors import LogDirError, LogDirLocked
+from ..io.durable import Buffer
+from .layout import MARKER
+from .manifest import Point, StoredObject
+from .repository import Repository
 
 #: How many digits of its SHA-256 an object has in its name.
 DIGITS: Final = 32
-# What may be in a directory that becomes a repository: a file system's own entry, and what is left
-# of an attempt that ended before there was a marker.
-_NOTHING: Final = ("lost+found", LOCK_FILE, MARKER + TEMPORARY_SUFFIX, POINTS, OBJECTS, UNFINISHED)
-# The kernel is asked to begin writing to the disk after as many bytes.
-_SYNC_BYTES: Final = 32 << 20
 
 
-class WritableRepository(Repository):
+class WritableRepository(Repository, ABC):
     """A repository, locked for this process until `release`. A context manager. Any thread may use
-    it."""
+    it. `sizes`: those of all objects by name."""
 
-    def __init__(self, path: str) -> None:
-        """Creates the repository if the directory is missing or empty. Raises LogDirError if it is
-        another directory, or if another process is writing to it."""
-        directory = WritableDirFd(path)
-        _refuse_other(directory)
-        directory.make_itself()
-        try:
-            self._lock = DirectoryLock(directory)
-        except LogDirLocked as locked:
-            who = f"process {locked.pid}" if locked.pid > 0 else "another process"
-            why = f"{who} is writing to this backup; run the command again when it has ended"
-            raise LogDirError(path, why) from None
-        try:
-            _refuse_other(directory)
-            for name in (POINTS, OBJECTS, UNFINISHED):
-                with suppress(FileExistsError):
-                    directory.make(name)
-            directory.sync()
-            if not is_repository(path):
-                directory.write_atomically(MARKER, format_marker(random_uuid_text()))
-            super().__init__(path)
-            self._objects = directory.child(OBJECTS)
-            self._points = directory.child(POINTS)
-            self._unfinished = directory.child(UNFINISHED)
-            self._remove_unfinished()
-            self.sizes = self.objects()
-        except BaseException:
-            self._lock.release()
-            raise
-        self._guard = threading.Lock()  # guards the attributes below and `sizes`
-        self._number = 0
-        self._folders = {name.partition("/")[0] for name in self.sizes}
+    sizes: dict[str, int]
 
+    @abstractmethod
     def release(self) -> None:
         """Releases the lock. Idempotent."""
-        self._lock.release()
 
     def __enter__(self) -> Self:
         return self
@@ -78,21 +35,14 @@ class WritableRepository(Repository):
     def __exit__(self, *_: object) -> None:
         self.release()
 
-    def _remove_unfinished(self) -> None:
-        for entry in self._unfinished.list():
-            self._unfinished.remove(entry.name, missing_ok=True)
-        for entry in self._points.list():
-            if entry.name.endswith(TEMPORARY_SUFFIX):
-                self._points.remove(entry.name, missing_ok=True)
+    @abstractmethod
+    def _new_writer(self) -> ObjectWriter: ...
 
     @contextmanager
     def new_object(self) -> Iterator[ObjectWriter]:
         """Yields a writer of an object, which is removed at the end of the block unless `finish`
         was called."""
-        with self._guard:
-            self._number += 1
-            name = str(self._number)
-        writer = ObjectWriter(self, self._unfinished, name)
+        writer = self._new_writer()
         try:
             yield writer
         finally:
@@ -104,88 +54,38 @@ class WritableRepository(Repository):
             writer.write(data)
             return writer.finish(folder, stem)
 
-    def take(self, temporary: str, stored: StoredObject) -> None:
-        """Gives a complete object in `unfinished/` its place and name."""
-        folder, _, name = stored.name.partition("/")
-        with self._guard:
-            if folder not in self._folders:
-                with suppress(FileExistsError):
-                    self._objects.make(folder)
-                self._folders.add(folder)
-            # Together: an object of another folder may have the same name and bytes.
-            self._unfinished.rename(temporary, name)
-            self._objects.child(folder).take(name, self._unfinished)
-            self.sizes[stored.name] = stored.size
-
+    @abstractmethod
     def has(self, stored: StoredObject) -> bool:
         """Returns whether there is an object of that name and size."""
-        with self._guard:
-            return self.sizes.get(stored.name) == stored.size
 
+    @abstractmethod
     def publish(self, point: Point) -> None:
         """Makes a point in time visible, durably. All of its objects must be stored."""
-        data = format_manifest(point)
-        folders = {name.partition("/")[0] for name in point.objects}
-        for folder in sorted(folders):
-            self._objects.child(folder).sync()
-        self._objects.sync()
-        self._points.write_atomically(point_name(point.time_ms), data)
 
+    @abstractmethod
     def remove_points(self, times: list[int]) -> None:
         """Removes points in time, durably. Their objects stay."""
-        for time_ms in times:
-            self._points.remove(point_name(time_ms), missing_ok=True)
-        self._points.sync()
 
+    @abstractmethod
     def remove_objects(self, names: list[str]) -> None:
         """Removes objects, which no point may have."""
-        for name in names:
-            folder, _, below = name.partition("/")
-            self._objects.child(folder).remove(below, missing_ok=True)
-            self.sizes.pop(name, None)
-        for entry in self._objects.list():
-            if entry.is_dir and not self._objects.child(entry.name).list():
-                self._objects.remove_directory(entry.name)
-        self._folders = {name.partition("/")[0] for name in self.sizes}
 
 
-class ObjectWriter:
+class ObjectWriter(ABC):
     """An object that is being written. For one thread."""
 
-    def __init__(self, repository: WritableRepository, place: WritableDirFd, name: str) -> None:
-        self._repository, self._place, self._name = repository, place, name
-        self._file: WritableFile | None = place.create(name)
-        self._hash = hashlib.sha256()
-        self._size = self._begun = 0
-
+    @abstractmethod
     def write(self, data: Buffer) -> None:
-        """Appends bytes to the object."""
-        assert self._file is not None
-        self._hash.update(data)
-        self._file.write(self._size, data)
-        self._size += len(data)
-        if self._size - self._begun >= _SYNC_BYTES:
-            self._file.begin_sync(self._begun, self._size - self._begun)
-            self._begun = self._size
+        """Appends bytes to the object, which are copied."""
 
+    @abstractmethod
     def finish(self, folder: str, stem: str) -> StoredObject:
         """Makes the object durable under its name, which `stem` begins. Its name is durable when a
         point with it is published."""
-        assert self._file is not None
-        digest = self._hash.hexdigest()
-        stored = StoredObject(object_name(folder, stem, digest), self._size, digest)
-        if not self._repository.has(stored):
-            self._file.sync()
-            self._file = None
-            self._repository.take(self._name, stored)
-        return stored
 
+    @abstractmethod
     def discard(self) -> None:
         """Removes the object unless it is finished."""
-        if self._file is not None:
-            self._file = None
-            with suppress(OSError, StorageError):
-                self._place.remove(self._name, missing_ok=True)
 
 
 def object_name(folder: str, stem: str, digest: str) -> str:
@@ -193,13 +93,17 @@ def object_name(folder: str, stem: str, digest: str) -> str:
     return f"{folder}/{stem}{'.' * bool(stem)}{digest[:DIGITS]}"
 
 
-def _refuse_other(directory: WritableDirFd) -> None:
-    """Raises LogDirError if a directory has content and is no repository."""
-    try:
-        names = {entry.name for entry in directory.list()}
-    except SegmentGone:
-        return
-    if MARKER in names or names <= set(_NOTHING):
-        return
-    why = f"is neither empty nor a backup: it has no {MARKER}; choose another directory"
-    raise LogDirError(directory.path, why)
+def refuse_other(path: str, names: Iterable[str], own: Iterable[str]) -> None:
+    """Raises LogDirError if a directory with these names has content and is no repository. `own`:
+    names that an attempt to make one can have left."""
+    there = set(names)
+    if MARKER not in there and not there <= set(own):
+        why = f"is neither empty nor a backup: it has no {MARKER}; choose another directory"
+        raise LogDirError(path, why)
+
+
+def in_use(path: str, locked: LogDirLocked) -> LogDirError:
+    """Returns the error for a repository that is locked."""
+    who = f"process {locked.pid}" if locked.pid > 0 else "another process"
+    why = f"{who} is writing to this backup; run the command again when it has ended"
+    return LogDirError(path, why)

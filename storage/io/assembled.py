@@ -22,25 +22,35 @@ from .directory import (
     ReadableFile,
 )
 
-_NS_PER_S: Final = 1_000_000_000
+_BLOCK: Final = 512  # the unit of st_blocks
+
+
+def made_status(
+    mode: int,
+    identity: tuple[int, int],
+    size: int,
+    mtime_ns: int,
+    owner: tuple[int, int] = (0, 0),
+) -> os.stat_result:
+    """Returns the `lstat` of something without an inode, as in an archive. `mode`: its kind and
+    permissions; `identity`: device and inode; `mtime_ns`: also the time of the last access and
+    change, in ns since 1970; `owner`: user and group."""
+    device, inode = identity
+    seconds = mtime_ns // 1_000_000_000
+    fields = (mode, inode, device, 1, *owner, size, seconds, seconds, seconds)
+    exact = {f"st_{kind}time_ns": mtime_ns for kind in "amc"}
+    floats = {f"st_{kind}time": mtime_ns / 1e9 for kind in "amc"}
+    return os.stat_result(fields, exact | floats | {"st_blocks": -(-size // _BLOCK)})
 
 
 def file_status(identity: tuple[int, int], size: int, mtime_ns: int) -> os.stat_result:
     """Returns the status of a regular file that can only be read."""
-    return _status(stat.S_IFREG | 0o444, identity, size, mtime_ns)
+    return made_status(stat.S_IFREG | 0o444, identity, size, mtime_ns)
 
 
 def directory_status(identity: tuple[int, int], size: int, mtime_ns: int) -> os.stat_result:
     """Returns the status of a directory that can only be read."""
-    return _status(stat.S_IFDIR | 0o555, identity, size, mtime_ns)
-
-
-def _status(mode: int, identity: tuple[int, int], size: int, mtime_ns: int) -> os.stat_result:
-    device, inode = identity
-    seconds = mtime_ns // _NS_PER_S
-    numbers = (mode, inode, device, 1, 0, 0, size, seconds, seconds, seconds)
-    times = dict.fromkeys(("st_atime_ns", "st_mtime_ns", "st_ctime_ns"), mtime_ns)
-    return os.stat_result(numbers, times)
+    return made_status(stat.S_IFDIR | 0o555, identity, size, mtime_ns)
 
 
 class AssembledFile(ReadableFile):

@@ -422,6 +422,20 @@ class WritableFile(OpenFile):
         with _named(self.path):
             _calls.fallocate(self.fd, position, size)
 
+    def bypass_cache(self, on: bool) -> bool:
+        """Makes writes go past the page cache, or no longer. They must be of whole pages then, at
+        positions and in memory. Returns whether they do: a file system may refuse."""
+        import fcntl  # here, because Windows has no such module
+
+        flags = fcntl.fcntl(self.fd, fcntl.F_GETFL) & ~os.O_DIRECT
+        try:
+            fcntl.fcntl(self.fd, fcntl.F_SETFL, flags | (os.O_DIRECT if on else 0))
+        except OSError as error:
+            if error.errno != errno.EINVAL:
+                raise
+            return False
+        return on
+
     def begin_sync(self, position: int, size: int) -> None:
         """Asks the kernel to start writing these bytes to the disk, so that `sync` has less to do;
         guarantees nothing."""

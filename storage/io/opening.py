@@ -112,3 +112,11 @@ def _kept(key: object, make: Callable[[], Source]) -> Source:
         while len(_sources) > _KEPT:
             _sources.popitem(last=False)
     return found
+
+
+def forget(location: str) -> None:
+    """Makes this process list a URL, and what is below it, again when it is opened next."""
+    with _guard:
+        for key, source in list(_sources.items()):
+            if f"{source.location}/".startswith(f"{location}/"):
+                del _sources[key]

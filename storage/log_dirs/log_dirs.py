@@ -127,7 +127,10 @@ class LogDirs:
             config, context, self._metadata_numbers, self._open_remote_log_metadata
         )
         given = [path.strip() for path in listed if path.strip()]
-        self.dirs = tuple(self._open(each) for path in given for each in expand(path, at_ms))
+        remote = context.limits.remote
+        self.dirs = tuple(
+            self._open(each) for path in given for each in expand(path, at_ms, remote)
+        )
         if not self.dirs:
             raise LogDirError(str(paths), "no log directory given")
         _refuse_duplicates(self.dirs)

@@ -9,12 +9,19 @@ from ..errors import CorruptError, LogDirError, SegmentGone
 from ..format.files.names import META_PROPERTIES_FILE
 from ..io.directory import Directory
 from ..io.disk import DirFd
+from ..io.local_path import is_url
 from ..wording import printable
 
 
 def refuse_in_log_dir(path: str, sources: Sequence[Directory]) -> None:
-    """Raises LogDirError if a directory, at an absolute path, is or would be in a log directory, of
-    `sources` or any other: a broker does not open one that contains directories of other kinds."""
+    """Raises LogDirError if a directory, at an absolute path or a URL, is or would be in a log
+    directory, of `sources` or any other: a broker does not open one that contains directories of
+    other kinds. A URL is only compared with those of `sources`."""
+    if is_url(path):
+        for each in sources:
+            if f"{path}/".startswith(f"{each.path.rstrip('/')}/"):
+                raise LogDirError(path, f"would be in the log directory {printable(each.path)}")
+        return
     known = [_identity(each) for each in sources]
     above = posixpath.realpath(path)
     while True:

@@ -20,6 +20,7 @@ from click.testing import CliRunner, Result
 import kafkafs
 from kafkafs.cli.main import cli
 from kafkafs.restore import resuming
+from kafkafs.restore.restoring import _largest_batch
 from kafkafs.storage.format.records.encoder import BatchPlan
 from kafkafs.storage.format.records.record_columns import RecordColumns
 from kafkafs.storage.log_manager import LogManager
@@ -413,3 +414,22 @@ def test_the_lines_of_the_page_run(source: Path, broker: Broker, driver: Driver)
         assert done.exit_code == 0, done.output
     with kafkafs.open(broker.log_dir) as there:
         assert {"orders", "orders-old"} <= set(there.topics)
+
+
+def test_batches_larger_than_a_segment(
+    source: Path, broker: Broker, driver: Driver, topic: str
+) -> None:
+    """They are refused for good, and librdkafka raises that from any of its calls."""
+    driver.create_topic(topic, 2, {"internal.segment.bytes": "20000"})
+    line = [source, "--to", broker.bootstrap, "orders", "--rename", f"orders={topic}"]
+    done = restore(*line)
+    assert done.exit_code == 1
+    (error,) = [row for row in done.stderr.splitlines() if "offsets are in" not in row]
+    assert error.startswith("kafkafs: orders-0: the cluster has not taken a record: ")
+    assert "larger than configured server segment size" in error
+    assert "the same command continues" in error
+
+
+def test_a_batch_fits_in_a_segment() -> None:
+    assert _largest_batch({"max.message.bytes": "1048588", "segment.bytes": "1000000"}) == 1_000_000
+    assert _largest_batch({"max.message.bytes": "1048588"}) == 1_048_588

@@ -32,8 +32,7 @@ from kafkafs.storage.backup.manifest import (
     format_manifest,
     parse_manifest,
 )
-from kafkafs.storage.backup.repository import Repository
-from kafkafs.storage.backup.writable_repository import WritableRepository
+from kafkafs.storage.backup.open_repository import open_repository, writable_repository
 from kafkafs.storage.clock import SetClock, milliseconds
 from kafkafs.storage.errors import CorruptError, LogDirError, SegmentGone
 from kafkafs.storage.format.files.checkpoints import parse_offsets
@@ -140,7 +139,7 @@ class TestRoundTrip:
         os.utime(log, (1, 1))  # not just now, as in the middle of a write
         finished = list(making.make_point(Engine(str(source)), Backup(str(repository))))[-1]
         assert isinstance(finished, FinishedPoint)
-        point = Repository(str(repository)).point(finished.time_ms)
+        point = open_repository(str(repository)).point(finished.time_ms)
         (stored,) = [each for each in point.files if each.path == f"large-0/{log.name}"]
         assert stored.size == whole
         assert [each.path for each in point.left_out if each.path.endswith(".log")] == [str(log)]
@@ -179,7 +178,7 @@ class TestRoundTrip:
         assert set(Engine(str(repository)).topics()) == {"small", "__consumer_offsets"}
         assert back_up(source, repository).stored > 0
         with pytest.raises(LogDirError, match="neither empty nor a backup"):
-            WritableRepository(str(source))
+            writable_repository(str(source))
 
 
 class TestIncrements:
@@ -191,7 +190,7 @@ class TestIncrements:
         back_up(source, repository)
         assert stored_bytes(repository) - before < 0.1 * first.size  # of 200 kB: mostly manifest
         assert contents(repository) == contents(source)
-        point = Repository(str(repository)).point(Repository(str(repository)).times()[-1])
+        point = open_repository(str(repository)).point(open_repository(str(repository)).times()[-1])
         grown = next(
             each for each in point.files if each.path.endswith("large-0/" + "0" * 20 + ".log")
         )
@@ -202,7 +201,7 @@ class TestIncrements:
             with LogManager(str(source)) as engine:
                 append(engine, "large", 1, 100)
             back_up(source, repository)
-        point = Repository(str(repository)).point(Repository(str(repository)).times()[-1])
+        point = open_repository(str(repository)).point(open_repository(str(repository)).times()[-1])
         assert max(len(each.pieces) for each in point.files) < 8
         assert contents(repository) == contents(source)
         assert check(repository) == 20
@@ -267,11 +266,11 @@ class TestLiveSource:
         copied: list[str] = []
 
         def delete_first(self: Copier, file: Any, path: str, *args: Any, **kwargs: Any) -> Any:
-            if not copied:
+            copied.append(path)
+            if len(copied) == 1:
                 for old in sorted((source / "small-0").glob("*.log"))[:3]:
                     for each in (source / "small-0").glob(f"{old.stem}.*"):
                         each.rename(f"{each}.deleted")
-            copied.append(path)
             return copy(self, file, path, *args, **kwargs)
 
         monkeypatch.setattr(Copier, "copy", delete_first)
@@ -426,8 +425,8 @@ class TestPoints:
 
     def test_two_runs_exclude_each_other(self, source: Path, repository: Path) -> None:
         back_up(source, repository)
-        code = "import sys; from kafkafs.storage.backup.writable_repository import *\n"
-        code += "held = WritableRepository(sys.argv[1]); print('held', flush=True); input()"
+        code = "import sys; from kafkafs.storage.backup.open_repository import *\n"
+        code += "held = writable_repository(sys.argv[1]); print('held', flush=True); input()"
         with subprocess.Popen(
             [sys.executable, "-c", code, repository],
             stdin=subprocess.PIPE,
@@ -445,13 +444,13 @@ class TestPoints:
 
     def test_threads_store_the_same_bytes_at_once(self, repository: Path) -> None:
         """Equal files of two partitions have the same name in two folders."""
-        with WritableRepository(str(repository)) as writable:
+        with writable_repository(str(repository)) as writable:
             pairs = [(folder, str(stem)) for stem in range(40) for folder in ("a-0", "b-0")]
             with ThreadPoolExecutor(4) as executor:
                 found = list(
                     executor.map(lambda pair: writable.put(pair[0], pair[1], b"bytes"), pairs)
                 )
-        assert {each.name for each in found} == Repository(str(repository)).objects().keys()
+        assert {each.name for each in found} == open_repository(str(repository)).objects().keys()
         assert len(found) == len(pairs)
 
     def test_a_directory_with_other_things_is_refused(self, source: Path, tmp_path: Path) -> None:

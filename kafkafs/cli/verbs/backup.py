@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
@@ -13,7 +12,7 @@ from kafkafs.storage import time_text
 
 from ..support import output
 from ..support.params import (
-    LocalPath,
+    ReadablePath,
     configs_option,
     dry_run_option,
     human_option,
@@ -79,13 +78,14 @@ def _bandwidth(_ctx: click.Context, _parameter: click.Parameter, value: str | No
         ("kafkafs backup /data /backup", "copy a broker's directory, also while it runs"),
         ("kafkafs backup --bandwidth 50MB /data1,/data2 /backup", "spare the broker's disks"),
         ("kafkafs backup /data /backup orders payments", "copy two topics, and the internal ones"),
+        ("kafkafs backup /data s3://bucket/backup", "copy into a bucket"),
         ("kafkafs cat /backup orders/0/offset/600", "read the newest point in place"),
         ("kafkafs groups --at 2026-11-25 /backup", "read an earlier one"),
         ("kafkafs revive /backup -o /new", "make a directory of it on which Kafka starts"),
     ],
 )
 @log_dirs_argument
-@click.argument("dest", metavar="DEST", type=LocalPath(file_okay=False))
+@click.argument("dest", metavar="DEST", type=ReadablePath(file_okay=False))
 @selection_argument
 @click.option(
     "--bandwidth",
@@ -113,21 +113,22 @@ def create_command(
     as_json: bool,
 ) -> int:
     """Copy LOG_DIRS, or of the topics only each TOPIC, to a new point in time in the backup DEST, a
-    directory that is created if it is missing. LOG_DIRS are only read, and may be those of a
-    running broker. A point has every segment that is served, the active one up to its last whole
-    batch, the checkpoints that match, the internal topics and the cluster's metadata, so that no
-    group is ahead of its log. Whatever DEST has already is not copied again.
+    directory that is created if it is missing, or a URL of an object store: s3, gs, abfs or memory.
+    LOG_DIRS are only read, and may be those of a running broker. A point has every segment that is
+    served, the active one up to its last whole batch, the checkpoints that match, the internal
+    topics and the cluster's metadata, so that no group is ahead of its log.
+    Whatever DEST has already is not copied again.
 
     The point becomes visible when it is complete and on the disk. If the command is interrupted,
     the next one uses what was copied. Two commands that write to one DEST exclude each other.
 
     All batches are checked. Damage is reported on stderr, with exit code 1, and copied as it is.
     """
-    from kafkafs.storage import Backup, make_point
+    from kafkafs.storage import Backup, absolute_path, make_point
 
     from ..support.driver import perform
 
-    request = Backup(os.path.abspath(dest), selection, bandwidth, reread, dry_run)
+    request = Backup(absolute_path(dest), selection, bandwidth, reread, dry_run)
     rows = _Rows(human, as_json)
     code = perform(log_dirs, configs, request, make_point, rows.put)
     rows.finish(dry_run=dry_run)

@@ -11,7 +11,7 @@ from kafkafs.storage import time_text
 
 from ..support import failures, output
 from ..support.params import (
-    LocalPath,
+    ReadablePath,
     as_of_option,
     dry_run_option,
     human_option,
@@ -22,7 +22,7 @@ from ..support.verb import Verb
 if TYPE_CHECKING:
     from kafkafs.storage import ListedPoint, Pruned, PrunedPoint
 
-_dest = click.argument("dest", metavar="DEST", type=LocalPath())
+_dest = click.argument("dest", metavar="DEST", type=ReadablePath())
 _KEPT: Final = (
     ("last", "Keep the last N points."),
     ("hourly", "Keep the newest point of each of the last N hours that have one."),

@@ -27,6 +27,7 @@ _PASSING_CODES: Final = frozenset(
      "ServiceUnavailable", "RequestTimeout", "RequestTimeTooSkewed", "BandwidthLimitExceeded")
 )  # fmt: skip
 _CHANGED: Final = 412  # Precondition Failed: another ETag
+_REFUSED: Final = (409, _CHANGED)  # Conflict: with a request at the same time
 _PASSING_ERRNOS: Final = frozenset(
     (errno.ECONNRESET, errno.ECONNREFUSED, errno.ECONNABORTED, errno.EPIPE, errno.ETIMEDOUT,
      errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EBUSY, errno.EAGAIN)
@@ -50,7 +51,7 @@ class Counts:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self.requests: Counter[str] = Counter()  # by operation: list, stat, read
+        self.requests: Counter[str] = Counter()  # by operation: list, stat, read, write, remove
         self.retries = 0
         self.failures = 0
         self.read_bytes = 0
@@ -107,6 +108,13 @@ def translated(error: Exception, path: str) -> Exception:
         why = "no credentials were found"
         return PermissionError(errno.EACCES, why, path)
     return OSError(errno.EIO, _reason(error), path)
+
+
+def is_refused_condition(error: Exception) -> bool:
+    """Returns whether a request failed because of its condition: that there be no such object, or
+    one of a certain version."""
+    chain = _chain(error)
+    return any(isinstance(each, FileExistsError) or _status(each) in _REFUSED for each in chain)
 
 
 def is_passing(error: Exception) -> bool:

@@ -7,7 +7,6 @@ A source lists everything below its root at once, as a tree (`Snapshot`), and re
 from __future__ import annotations
 
 import hashlib
-import os
 import stat
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
@@ -15,6 +14,7 @@ from typing import Final, NamedTuple
 
 from ...errors import LogDirError
 from ...wording import printable
+from ..assembled import made_status
 from ..directory import FileType
 
 #: The most names in one listing: some hundred bytes of memory each.
@@ -112,8 +112,8 @@ class Snapshot:
             if node.children is None:
                 mtime = times[id(node)]
                 number = number_of(path, node.version, str(node.size), str(mtime))
-                node.status = _status(_MODES.get(node.kind, 0), number, self._device,
-                                      node.size, mtime)  # fmt: skip
+                mode = _MODES.get(node.kind, 0)
+                node.status = made_status(mode, (self._device, number), node.size, mtime)
             elif not is_second:
                 pending.append((node, path, True))
                 pending += [(each, f"{path}/{name}", False) for name, each in node.children.items()]
@@ -122,9 +122,8 @@ class Snapshot:
                 content = (f"{n}/{c.status.st_ino}" for n, c in sorted(node.children.items()))
                 mtime = max((c.status.st_mtime_ns for c in node.children.values()), default=0)
                 size = number_of(*content)
-                node.status = _status(
-                    stat.S_IFDIR | 0o555, number_of(path), self._device, size, mtime
-                )
+                identity = (self._device, number_of(path))
+                node.status = made_status(stat.S_IFDIR | 0o555, identity, size, mtime)
 
 
 def _directory_in(node: SnapshotNode, name: str) -> SnapshotNode:
@@ -151,16 +150,7 @@ def number_of(*texts: str) -> int:
     return int.from_bytes(digest.digest(), "little") >> 1
 
 
-def _status(mode: int, inode: int, device: int, size: int, mtime_ns: int) -> os.stat_result:
-    seconds = mtime_ns / 1e9
-    whole = int(seconds)
-    fields = (mode, inode, device, 1, 0, 0, size, whole, whole, whole)
-    times = {f"st_{kind}time_ns": mtime_ns for kind in "amc"}
-    floats = {f"st_{kind}time": seconds for kind in "amc"}
-    return os.stat_result(fields, times | floats | {"st_blocks": -(-size // 512)})
-
-
-_NO_STATUS: Final = _status(0, 0, 0, 0, 0)
+_NO_STATUS: Final = made_status(0, (0, 0), 0, 0)
 _MODES: Final = {
     FileType.FILE: stat.S_IFREG | 0o444,
     FileType.SYMLINK: stat.S_IFLNK | 0o777,

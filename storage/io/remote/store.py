@@ -62,8 +62,7 @@ class ObjectStore(BlockSource):
             return None
         if info.get("type") == "directory":
             return None
-        listed = _listed("object", info)
-        return Snapshot(self.location, [listed]).root.get(["object"])
+        return Snapshot(self.location, [listed("object", info)]).root.get(["object"])
 
     def fetch(self, path: str, node: SnapshotNode, position: int, size: int) -> bytes:
         def send() -> bytes:
@@ -91,7 +90,7 @@ class ObjectStore(BlockSource):
             )
         data = bytes(self._call(filesystem, "cat_file", key, start=start, end=end))
         # The others cannot be asked for one version, but tell which one there is.
-        now = _listed("", self._call(filesystem, "info", key))
+        now = listed("", self._call(filesystem, "info", key))
         if (now.version, now.size, max(now.mtime_ns, 0)) != (
             node.version,
             node.size,
@@ -116,7 +115,7 @@ class ObjectStore(BlockSource):
                 continue
             if info.get("size") is None and info.get("type") == "file":
                 info = self._call(filesystem, "info", key)  # a web server's page has no sizes
-            yield _listed(key.removeprefix(above), {**info, "name": key})
+            yield listed(key.removeprefix(above), {**info, "name": key})
 
     def _opened(self) -> tuple[Any, str]:
         """Returns the file system of this process, and the root as its path."""
@@ -181,7 +180,8 @@ async def _read_s3(filesystem: Any, path: str, etag: str, start: int, end: int) 
         return bytes(await body.read())
 
 
-def _listed(path: str, info: Mapping[str, Any]) -> Listed:
+def listed(path: str, info: Mapping[str, Any]) -> Listed:
+    """Returns an object as a library describes it."""
     kind = FileType.DIRECTORY if info.get("type") == "directory" else FileType.FILE
     if info.get("islink"):
         kind = FileType.SYMLINK

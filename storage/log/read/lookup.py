@@ -61,11 +61,17 @@ def position_for(segment: Segment, offset: int, max_batch_bytes: int) -> int:
     if index is None or not len(index):
         return 0
     found = index.lookup(offset, segment.size)
-    if found.position:
-        header = header_at(segment.files.log(), found.position)
-        if header is not None and _fits(segment, found, header):
-            return found.position
-    return 0
+    return found.position if _is_valid(segment, found) else 0
+
+
+def boundary_before(segment: Segment, position: int) -> int:
+    """Returns a batch boundary at or before a byte position of the log: from the index if its entry
+    is valid, else 0."""
+    index = segment.offset_index()
+    if index is None or not len(index):
+        return 0
+    found = index.lookup_position(position, segment.size)
+    return found.position if _is_valid(segment, found) else 0
 
 
 def walk_from(segment: Segment, offset: int, max_batch_bytes: int) -> Iterator[BatchTable | Fault]:
@@ -91,6 +97,14 @@ def walk_from_entry(
     if isinstance(first, BatchTable) and _fits(segment, entry, first[0]):
         return chain([first], walk)
     return None
+
+
+def _is_valid(segment: Segment, found: OffsetPosition) -> bool:
+    """Whether the batch at an entry's position can be the one meant."""
+    if not found.position:
+        return False
+    header = header_at(segment.files.log(), found.position)
+    return header is not None and _fits(segment, found, header)
 
 
 def _fits(segment: Segment, found: OffsetPosition, header: BatchHeader) -> bool:

@@ -12,21 +12,30 @@ import hashlib
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
+from itertools import pairwise
 from typing import Final
 
 from ...backup.layout import PACKS
 from ...backup.manifest import Piece, SourceState, StoredFile, StoredObject
 from ...backup.writable_repository import WritableRepository, object_name
+from ...concurrency.unit_threads import Advance, ignore_advance, run_units
 from ...errors import CorruptError, SegmentGone
 from ...io.directory import ReadableFile
-from ...segment.extent import Extent, Fault
-from ...segment.walk import read_runs
-from .file_copier import Advance, CopiedFile, FileCopier, Pack, PackedPiece, is_same
+from ...segment.extent import Fault
+from ...segment.walk import BatchRun, read_runs
+from .file_copier import CopiedFile, FileCopier, LogBatches, Pack, PackedPiece, is_same
 
 #: Smaller pieces share an object, of about this size.
 SMALL_BYTES: Final = 64 << 10
 _PACK_BYTES: Final = 8 << 20
 _READ_BYTES: Final = 256 << 10
+#: Larger files are copied in parts of this size, each of which becomes an object of its own: so all
+#: processors hash them, and SHA-256 takes most of the time.
+PART_BYTES: Final = 32 << 20
+# An object becomes no larger, give or take _READ_BYTES: a server gets it in one request.
+_MOST_BYTES: Final = 2 * PART_BYTES
+#: Threads that wait until objects are on the disk, while as many as there are processors copy.
+SYNCING: Final = 2
 # The end of what a file had at the last run: if it is still the same, nothing before it was
 # truncated and written again. A broker that truncates continues with batches of a later epoch.
 _COMPARED_BYTES: Final = 64 << 10
@@ -52,6 +61,48 @@ class Bandwidth:
             until = self._free_at
         while (left := until - time.monotonic()) > 0:
             time.sleep(min(left, _LONGEST_SLEEP))
+
+
+class _Part:
+    """Bytes [`start`, `end`) of a file, which one thread copies. Notes what is wrong with their
+    batches, and their first and last offset (-1 if there is none)."""
+
+    def __init__(self, start: int, end: int) -> None:
+        self.start, self.end = start, end
+        self.faults: list[CorruptError] = []
+        self.first = self.last = -1
+
+    @property
+    def size(self) -> int:
+        return self.end - self.start
+
+    def forget(self) -> None:
+        """Begins again, because the part is read again."""
+        del self.faults[:]
+        self.first = self.last = -1
+
+    def note(self, first: int, last: int) -> None:
+        self.first = first if self.first < 0 else self.first
+        self.last = last
+
+
+def _parts(start: int, end: int, batches: LogBatches | None) -> list[_Part]:
+    """Returns the parts of a range, each but the last of about PART_BYTES. Those of a log begin
+    with a batch."""
+    cuts = [start]
+    while start < end and end - cuts[-1] > PART_BYTES:
+        cut = cuts[-1] + PART_BYTES
+        cut = cut if batches is None else batches.boundary(cut)
+        if cut - cuts[-1] < PART_BYTES // 2:  # the index is missing, or knows too little
+            break
+        cuts.append(cut)
+    return [_Part(*each) for each in pairwise((*cuts, end)) if start < end]
+
+
+def _is_disordered(parts: Sequence[_Part]) -> bool:
+    """Returns whether offsets do not ascend from one part to the next."""
+    there = [part for part in parts if part.first >= 0]
+    return any(before.last >= after.first for before, after in pairwise(there))
 
 
 class Copier(FileCopier):
@@ -83,8 +134,8 @@ class Copier(FileCopier):
         path: str,
         size: int,
         prior: StoredFile | None,
-        extent: Callable[[int], Extent] | None = None,
-        advance: Advance = lambda size: None,
+        batches: LogBatches | None = None,
+        advance: Advance = ignore_advance,
     ) -> CopiedFile:
         status = source.stat()
         state = SourceState(status.st_ino, status.st_mtime_ns, status.st_ctime_ns)
@@ -97,18 +148,17 @@ class Copier(FileCopier):
             return earlier
         kept = [] if prior is None else self._kept(source, size, prior, state)
         start = sum(piece.size for piece in kept)
-        while kept and start < size and kept[-1].size <= size - start:
+        while kept and start < size and kept[-1].size <= min(size - start, PART_BYTES):
             start -= kept.pop().size
         advance(start)
-        faults: list[CorruptError] = []
+        parts = _parts(start, size, batches)
         pieces: list[Piece | PackedPiece] = list(kept)
         new_bytes = 0
-        if start < size:
-            walked = extent(start) if extent is not None else None
-            chunks = lambda: self._chunks(source, start, size, walked, faults)  # noqa: E731
-            piece, new_bytes = self._store(path, start, size, chunks, advance)
-            pieces.append(piece)
-        copied = CopiedFile(path, size, status.st_mtime_ns, state, pieces, new_bytes, tuple(faults))
+        for found, new in self._store_parts(source, path, parts, batches, advance):
+            pieces += found
+            new_bytes += new
+        faults = self._faults(parts, batches)
+        copied = CopiedFile(path, size, status.st_mtime_ns, state, pieces, new_bytes, faults)
         self._copied[source.identity] = copied
         return copied
 
@@ -186,40 +236,78 @@ class Copier(FileCopier):
 
     # -- what it does not --------------------------------------------------------------------------
 
-    def _store(
+    def _store_parts(
         self,
+        source: ReadableFile,
         path: str,
-        start: int,
-        end: int,
-        chunks: Callable[[], Iterator[memoryview]],
+        parts: Sequence[_Part],
+        batches: LogBatches | None,
         advance: Advance,
-    ) -> tuple[Piece | PackedPiece, int]:
-        """Stores bytes of a file. Returns their piece, and how many had to be stored."""
-        size = end - start
-        if size < SMALL_BYTES:
+    ) -> Sequence[tuple[Sequence[Piece | PackedPiece], int]]:
+        """Stores parts of a file, several at a time. Returns the pieces of each, and how many bytes
+        had to be stored."""
+        reported = 0
+
+        def report(done: int, _total: int) -> None:
+            nonlocal reported
+            advance(done - reported)
+            reported = done
+
+        return run_units(
+            parts,
+            lambda part, advance: self._store(
+                path, part, lambda: self._chunks(source, part, batches), advance
+            ),
+            lambda part: part.size,
+            report,
+            SYNCING,
+        )
+
+    def _store(
+        self, path: str, part: _Part, chunks: Callable[[], Iterator[memoryview]], advance: Advance
+    ) -> tuple[Sequence[Piece | PackedPiece], int]:
+        if part.size < SMALL_BYTES:
             data = bytearray()
             for chunk in chunks():  # not b"".join, which would keep chunks that are valid no more
                 data += chunk
-            advance(size)
-            return self._packed(bytes(data))
+            advance(part.size)
+            piece, new_bytes = self._packed(bytes(data))
+            return [piece], new_bytes
         above, _, name = path.rpartition("/")
-        folder, stem = above or "log-dir", f"{name}.{start}-{end}"
-        left = self._unnamed.get(f"{folder}/{stem}")
-        if left is not None and self._repository.sizes.get(left) == size:
-            digest = self._digest(chunks())
-            if object_name(folder, stem, digest) == left:
-                advance(size)
-                self._add(StoredObject(left, size, digest))
-                return Piece(left, 0, size), 0
-        with self._repository.new_object() as writer:
-            for chunk in chunks():
-                writer.write(chunk)
-                advance(len(chunk))
-            stored = writer.finish(folder, stem)
+        folder = above or "log-dir"
+        left = self._left(folder, f"{name}.{part.start}-{part.end}", part.size, chunks)
+        if left is not None:
+            advance(part.size)
+            self._add(left)
+            return [Piece(left.name, 0, left.size)], 0
+        pieces: list[Piece] = []
+        stream, position = chunks(), part.start
+        while position < part.end:
+            start = position
+            with self._repository.new_object() as writer:
+                for chunk in stream:
+                    writer.write(chunk)
+                    position += len(chunk)
+                    advance(len(chunk))
+                    if position - start >= _MOST_BYTES:
+                        break
+                stored = writer.finish(folder, f"{name}.{start}-{position}")
+            self._add(stored)
+            pieces.append(Piece(stored.name, 0, stored.size))
         with self._lock:
-            self.stored_bytes += size
-        self._add(stored)
-        return Piece(stored.name, 0, size), size
+            self.stored_bytes += part.size
+        return pieces, part.size
+
+    def _left(
+        self, folder: str, stem: str, size: int, chunks: Callable[[], Iterator[memoryview]]
+    ) -> StoredObject | None:
+        """Returns an object with these bytes that an earlier run left without a manifest."""
+        left = self._unnamed.get(f"{folder}/{stem}")
+        if left is None or self._repository.sizes.get(left) != size:
+            return None
+        digest = self._digest(chunks())
+        is_it = object_name(folder, stem, digest) == left
+        return StoredObject(left, size, digest) if is_it else None
 
     def _packed(self, data: bytes) -> tuple[PackedPiece, int]:
         """Adds bytes to the pack, unless it has the same ones. Returns their piece, and how many
@@ -251,28 +339,43 @@ class Copier(FileCopier):
             self.objects[stored.name] = stored
 
     def _chunks(
-        self,
-        source: ReadableFile,
-        start: int,
-        end: int,
-        extent: Extent | None,
-        faults: list[CorruptError],
+        self, source: ReadableFile, part: _Part, batches: LogBatches | None
     ) -> Iterator[memoryview]:
-        """Yields bytes of a file, each valid until the next; adds what is wrong with its batches.
-        Raises SegmentGone if there are fewer."""
-        del faults[:]
-        position = start
-        for item in () if extent is None else read_runs(extent, _READ_BYTES, together=True):
+        """Yields bytes of a file, each valid until the next; notes in the part what its batches
+        are. Raises SegmentGone if there are fewer."""
+        part.forget()
+        position = part.start
+        for item in self._runs(part.start, part.end, batches):
             if isinstance(item, Fault):
-                faults.append(item.error)
+                part.faults.append(item.error)
                 continue
             yield from self._read(source, position, item.base - position)
-            last = item.table[len(item.table) - 1]
+            first, last = item.table[0], item.table[len(item.table) - 1]
+            part.note(first.base_offset, last.last_offset)
             data = item.data[: last.next_position - item.base]
             self._bandwidth.take(len(data))
             yield data
             position = last.next_position
-        yield from self._read(source, position, end - position)
+        yield from self._read(source, position, part.end - position)
+
+    def _runs(self, start: int, end: int, batches: LogBatches | None) -> Iterator[BatchRun | Fault]:
+        if batches is None or start == end:
+            return iter(())
+        return read_runs(batches.extent(start, end), _READ_BYTES, together=True)
+
+    def _faults(self, parts: Sequence[_Part], batches: LogBatches | None) -> Sequence[CorruptError]:
+        """Returns what is wrong with the batches of a file. If something is, and the index said
+        where the parts begin, the index may be wrong: only a walk over all of them tells."""
+        found = [error for part in parts for error in part.faults]
+        if len(parts) < 2 or not (found or _is_disordered(parts)):
+            return found
+        del found[:]
+        for item in self._runs(parts[0].start, parts[-1].end, batches):
+            if isinstance(item, Fault):
+                found.append(item.error)
+            else:
+                self._bandwidth.take(len(item.data))
+        return found
 
     def _read(self, source: ReadableFile, position: int, size: int) -> Generator[memoryview]:
         buffer = memoryview(bytearray(min(size, _READ_BYTES)))

@@ -4,16 +4,32 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 
 from ...backup.manifest import Piece, SourceState, StoredFile, StoredObject
+from ...concurrency.unit_threads import Advance, ignore_advance
 from ...errors import CorruptError
 from ...io.directory import ReadableFile
+from ...log.read.lookup import boundary_before, extent_from
 from ...segment.extent import Extent
+from ...segment.segment import Segment
 
-#: Called with the bytes of a file that have been handled.
-Advance = Callable[[int], None]
+
+@dataclass(frozen=True, slots=True)
+class LogBatches:
+    """The batches of a segment whose log is copied."""
+
+    segment: Segment
+    max_batch_bytes: int
+
+    def extent(self, start: int, end: int) -> Extent:
+        """Returns the batches between two boundaries."""
+        return replace(extent_from(self.segment, start, self.max_batch_bytes), end=end)
+
+    def boundary(self, position: int) -> int:
+        """Returns a boundary at or before a position: 0 if the index knows of none."""
+        return boundary_before(self.segment, position)
 
 
 class Pack:
@@ -72,12 +88,12 @@ class FileCopier(ABC):
         path: str,
         size: int,
         prior: StoredFile | None,
-        extent: Callable[[int], Extent] | None = None,
-        advance: Advance = lambda size: None,
+        batches: LogBatches | None = None,
+        advance: Advance = ignore_advance,
     ) -> CopiedFile:
         """Copies the first `size` bytes of a file; `prior`: what the last point has of it.
-        `extent`: of a log, its batches from a position on, whose checksums are verified. Raises
-        SegmentGone if the file is shorter now."""
+        `batches`: those of a log, whose checksums are verified. Raises SegmentGone if the file is
+        shorter now."""
 
     @abstractmethod
     def content(
@@ -99,8 +115,8 @@ class DryCopier(FileCopier):
         path: str,
         size: int,
         prior: StoredFile | None,
-        extent: Callable[[int], Extent] | None = None,
-        advance: Advance = lambda size: None,
+        batches: LogBatches | None = None,
+        advance: Advance = ignore_advance,
     ) -> CopiedFile:
         status = source.stat()
         state = SourceState(status.st_ino, status.st_mtime_ns, status.st_ctime_ns)

@@ -8,30 +8,28 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from ...backup.layout import is_repository
 from ...backup.manifest import Noted, Point, StoredFile, StoredLogDir, StoredObject
+from ...backup.open_repository import has_repository, open_repository, writable_repository
 from ...backup.repository import Repository
 from ...backup.writable_repository import WritableRepository
 from ...concurrency.unit_threads import Advance, run_units
 from ...errors import CorruptError, LogDirError, SegmentGone
 from ...format.files.names import LEADER_EPOCH_FILE, partition_dir
+from ...io.local_path import absolute_path
 from ...io.retry import VANISHED
 from ...log.read.context import ReadContext
-from ...log.read.lookup import extent_from
 from ...log_dirs.engine import Engine
 from ...log_dirs.log_dir import LogDir
 from ...segment.segment import Segment
 from ..output_dir import refuse_in_log_dir
 from ..request import SILENT, PartitionFailed, ProgressListener
-from .copier import Bandwidth, Copier
-from .file_copier import CopiedFile, DryCopier, FileCopier
+from .copier import SYNCING, Bandwidth, Copier
+from .file_copier import CopiedFile, DryCopier, FileCopier, LogBatches
 from .fixing import Changed, FixedLogDir, FixedPartition, fix
 from .log_dir_files import checkpoints, left_out, open_files
 from .partition_files import OtherFiles, open_log, open_others
 from .request import BackedUpPartition, Backup, BackupRow, FinishedPoint
 
-# Threads that wait until objects are on the disk, while as many as there are processors copy.
-_SYNCING: Final = 2
 # How often everything is fixed again because a partition disappeared meanwhile.
 _ATTEMPTS: Final = 8
 # Points that are looked through for one of all topics, to know what the repository has.
@@ -51,14 +49,15 @@ def make_point(
     """
     directories = [each.directory for each in engine.log_dirs.dirs]
     refuse_in_log_dir(request.output, directories)
+    settings = engine.context.limits.remote
     if request.dry_run:
-        has_one = is_repository(request.output)
-        repository = Repository(request.output) if has_one else None
+        has_one = has_repository(request.output, settings)
+        repository = open_repository(request.output, settings) if has_one else None
         known = _Known.of(repository, {} if repository is None else repository.objects())
         run = _Run(engine, request, DryCopier(known.objects), known, progress)
         yield from run.rows(None)
         return
-    with WritableRepository(request.output) as writable:
+    with writable_repository(request.output, settings) as writable:
         known = _Known.of(writable, writable.sizes)
         bandwidth = Bandwidth(request.bandwidth)
         copier = Copier(writable, known.objects, bandwidth, reread=request.reread)
@@ -150,7 +149,7 @@ class _Run:
         self._request, self._copier, self._known = request, copier, known
         self._clock, self._progress = engine.clock, progress
         self._log_dirs: Sequence[LogDir] = engine.log_dirs.dirs
-        self._paths = [posixpath.abspath(each.path) for each in self._log_dirs]
+        self._paths = [absolute_path(each.path) for each in self._log_dirs]
         self._context: ReadContext = engine.context
 
     def rows(self, repository: WritableRepository | None) -> Iterator[BackupRow | PartitionFailed]:
@@ -195,7 +194,7 @@ class _Run:
         used = {piece.object for each in log_dirs for file in each.files for piece in file.pieces}
         objects = {name: self._copier.objects[name] for name in sorted(used)}
         topics = [topic for topic, _ in self._request.selection.names]
-        damage = [Noted(posixpath.abspath(each.file), _what(each)) for each in draft.damage]
+        damage = [Noted(absolute_path(each.file), _what(each)) for each in draft.damage]
         return Point(time_ms, log_dirs, objects, tuple(topics), draft.left_out, damage)
 
     # -- copying -----------------------------------------------------------------------------------
@@ -272,7 +271,7 @@ class _Run:
                 lambda unit, advance: self._copy(unit, advance, is_clean=clean[unit.number]),
                 lambda unit: unit.size,
                 lambda now, total: self._progress.report("copying", now, total),
-                _SYNCING,
+                SYNCING,
             )
             again: dict[tuple[int, str], FixedPartition] = {}
             for unit, result in zip(units, results, strict=True):
@@ -316,7 +315,7 @@ class _Run:
                 path,
                 segment.size,
                 self._prior(unit.number, path),
-                lambda position: extent_from(segment, position, limit),
+                LogBatches(segment, limit),
                 advance,
             )
         )

@@ -9,11 +9,12 @@ from typing import Any, Final
 
 from ...backup.keeping import Keep
 from ...backup.manifest import Point, StoredObject
+from ...backup.open_repository import open_repository, writable_repository
 from ...backup.repository import Repository
 from ...backup.writable_repository import WritableRepository
 from ...clock import time_text
 from ...concurrency.unit_threads import Advance, run_units
-from ...errors import CorruptError, LogDirError
+from ...errors import CorruptError, LogDirError, SegmentGone
 from ..request import SILENT, PartitionFailed, ProgressListener
 
 _READ_BYTES: Final = 1 << 20
@@ -104,7 +105,7 @@ class Pruned:
 def list_points(path: str) -> Iterator[ListedPoint | PartitionFailed]:
     """Yields the points of the backup at a path, from the oldest to the newest. Raises LogDirError
     if there is no backup."""
-    repository = Repository(path)
+    repository = open_repository(path)
     known: set[str] = set()
     for time_ms in repository.times():
         point = _read(repository, time_ms)
@@ -131,7 +132,7 @@ def verify_points(
     """Reads every object of all points, or of the newest at or before `at_ms`, and compares it with
     its SHA-256. Yields what is damaged, then the points. Raises LogDirError if there is no backup,
     or no such point."""
-    repository = Repository(path)
+    repository = open_repository(path)
     chosen = repository.time_at(at_ms)
     times = repository.times() if at_ms is None else [chosen]
     points: dict[int, Point] = {}
@@ -178,6 +179,9 @@ def _problem(repository: Repository, stored: StoredObject, advance: Advance) -> 
             advance(got)
     except CorruptError as error:
         return error
+    except SegmentGone as gone:  # of a server, since it was listed
+        what = "an object that a manifest lists is missing, or another one by now"
+        return CorruptError(what, gone.file)
     if digest.hexdigest() == stored.sha256:
         return None
     what = "an object whose SHA-256 is not the one in the manifest: its bytes were changed"
@@ -190,10 +194,10 @@ def prune_points(path: str, keep: Keep, *, dry_run: bool = False) -> Pruned:
     """Removes the points that `keep` does not, then the objects that no other point has. Returns
     what it did, or would do. Raises LogDirError if there is no backup, or if it is in use;
     CorruptError if a manifest is damaged: it would be unknown which objects it needs."""
-    repository = Repository(path)
+    repository = open_repository(path)
     if dry_run:
         return _prune(repository, None, keep)
-    with WritableRepository(path) as writable:
+    with writable_repository(path) as writable:
         return _prune(writable, writable, keep)
 
 

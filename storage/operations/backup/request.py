@@ -14,8 +14,8 @@ from ..request import PartitionFailed
 
 @dataclass(frozen=True, slots=True)
 class Backup:
-    """Makes a point in time in the repository at `output`, an absolute path: of the selected topics
-    and partitions, all internal ones and the cluster's metadata.
+    """Makes a point in time in the repository at `output`, an absolute path or a URL: of the
+    selected topics and partitions, all internal ones and the cluster's metadata.
 
     `bandwidth`: the most bytes per second to read, None for no limit. `reread`: also compares the
     bytes of files that look unchanged. `dry_run`: only says what would be copied.
