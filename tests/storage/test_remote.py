@@ -148,7 +148,9 @@ def test_what_does_not_exist_is_no_log_directory(server: s3.S3, url: str) -> Non
         Engine(url)
 
 
-def test_a_file_is_read_in_few_requests(server: s3.S3) -> None:
+@pytest.mark.parametrize("again", [0, 1000])
+def test_a_file_is_read_in_few_requests(server: s3.S3, again: int) -> None:
+    """`again`: how much a reader of batches goes back, because it got a part of the last one."""
     data = b"".join(number.to_bytes(4, "big") for number in range(5 << 20))  # 20 MiB
     server.put("large/x.log", data)
     settings = RemoteSettings(memory_bytes=64 << 20)
@@ -157,7 +159,7 @@ def test_a_file_is_read_in_few_requests(server: s3.S3) -> None:
     position = 0
     while part := file.read(position, 100_000):
         assert part == data[position : position + 100_000]
-        position += len(part)
+        position += len(part) if len(part) < 100_000 else len(part) - again
     assert position == len(data)
     assert len(server.proxy.requests) <= 8  # of 4 MiB each, but for the first
     server.proxy.requests.clear()
@@ -229,6 +231,21 @@ def test_blocks_in_memory_are_bounded() -> None:
     assert cache.get(("x", 7)) == bytes(30)
     cache.put(("x", 10), bytes(30))
     assert not cache.has(("x", 8))
+    cache.put(("y", 0), bytes(101))
+    assert not cache.has(("y", 0))
+
+
+def test_blocks_that_arrived_together_go_together() -> None:
+    cache = BlockCache(4 * BLOCK)
+    run = bytes(BLOCK) + b"1" * BLOCK + b"2" * 7
+    cache.put(("x", 5), run)
+    assert [number for number in range(10) if cache.has(("x", number))] == [5, 6, 7]
+    assert cache.get(("x", 6)) == b"1" * BLOCK
+    assert cache.get(("x", 7)) == b"2" * 7
+    cache.put(("x", 6), b"3" * BLOCK)  # no block is in two runs
+    assert [number for number in range(10) if cache.has(("x", number))] == [6]
+    cache.put(("y", 0), bytes(4 * BLOCK))
+    assert not cache.has(("x", 6))
 
 
 def test_a_cache_that_cannot_be_written_is_none(tmp_path: Path) -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import threading
 from abc import abstractmethod
+from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import lru_cache
 from typing import Final
 
-from .blocks import BLOCK, BlockCache, BlockKey, DiskCache
+from .blocks import BLOCK, BlockCache, BlockKey, Cached, DiskCache
 from .requests import ShortRead
 from .settings import RemoteSettings
 from .source import SnapshotNode, Source
@@ -18,6 +19,8 @@ from .source import SnapshotNode, Source
 #: Blocks of one request, at most.
 _SPAN: Final = 16
 _THREADS: Final = 16
+# As many calls of `will_read` back, a file counts as one that is being read.
+_LATELY: Final = 32
 # A file of up to this size is read whole, also an index, of which a reader needs entries all over.
 _WHOLE: Final = 1 << 20
 _WHOLE_INDEX: Final = 32 << 20
@@ -47,7 +50,8 @@ class BlockSource(Source):
         self._pid = os.getpid()
         self._coming: dict[BlockKey, Future[bytes]] = {}  # requested now, by the first block
         self._starts: dict[BlockKey, BlockKey] = {}  # of each block that is coming, the first one
-        self._lock = threading.Lock()  # guards the two
+        self._ahead_of: deque[str] = deque(maxlen=_LATELY)  # the files that are read in order
+        self._lock = threading.Lock()  # guards the three
 
     @abstractmethod
     def fetch(self, path: str, node: SnapshotNode, position: int, size: int) -> bytes:
@@ -80,6 +84,11 @@ class BlockSource(Source):
     def will_read(self, path: str, node: SnapshotNode, position: int, size: int) -> None:
         if not self.is_parallel:
             return
+        with self._lock:
+            self._ahead_of.append(path)
+            readers = len(set(self._ahead_of))
+        # What is evicted before it is read would be requested twice.
+        size = min(size, self.settings.memory_bytes // 2 // readers)
         # Whole spans, so that a reader of small pieces causes few requests.
         first = position // BLOCK
         last = (position + size - 1) // BLOCK // _SPAN * _SPAN + _SPAN - 1
@@ -87,12 +96,12 @@ class BlockSource(Source):
 
     def _request(
         self, path: str, node: SnapshotNode, first: int, last: int, *, is_ahead: bool
-    ) -> tuple[list[tuple[int, bytes]], list[tuple[int, Future[bytes]]]]:
+    ) -> tuple[list[tuple[int, Cached]], list[tuple[int, Future[bytes]]]]:
         """Returns the cached ones of the blocks, by number, and what is coming, by the number of
         its first block; requests all others."""
         self._forget_if_forked()
         key = _key(path, node)
-        cached: list[tuple[int, bytes]] = []
+        cached: list[tuple[int, Cached]] = []
         coming: dict[int, Future[bytes]] = {}
         missing: list[int] = []
         mine: list[tuple[int, int, Future[bytes]]] = []
@@ -136,9 +145,7 @@ class BlockSource(Source):
             data = self.fetch(path, node, position, size)
             if len(data) != size:
                 raise ShortRead(f"{len(data)} of {size} bytes")
-            for number in range(start, end + 1):
-                at = (number - start) * BLOCK
-                self._cache.put((key, number), data[at : at + BLOCK])
+            self._cache.put((key, start), data)
         except BaseException as error:  # noqa: BLE001 - raised where the result is needed
             self._forget(key, start, end)
             future.set_exception(error)
@@ -178,7 +185,7 @@ def _spans(numbers: Sequence[int]) -> Iterator[tuple[int, int]]:
         yield start, end
 
 
-def _copy(data: bytes, start: int, buffer: memoryview, position: int) -> None:
+def _copy(data: Cached, start: int, buffer: memoryview, position: int) -> None:
     """Copies the part of `data`, which begins at `start`, that belongs into `buffer`, which begins
     at `position`."""
     begin, end = max(start, position), min(start + len(data), position + len(buffer))

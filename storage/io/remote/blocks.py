@@ -27,24 +27,31 @@ _SUFFIX: Final = ".block"
 _KEPT: Final = 0.9
 
 BlockKey = tuple[str, int]
+Cached = bytes | memoryview
 
 
 class BlockCache:
-    """Blocks in memory, the last used ones. Thread-safe."""
+    """Blocks in memory, the last used ones. Thread-safe.
+
+    Blocks that arrived together are kept together, as the bytes that arrived, and go together, when
+    none of them was used lately: a stream would copy all bytes once more otherwise.
+    """
 
     def __init__(self, capacity: int, disk: DiskCache | None = None) -> None:
         self._capacity = capacity
         self._disk = disk
-        self._blocks: OrderedDict[BlockKey, bytes] = OrderedDict()
+        self._runs: OrderedDict[BlockKey, bytes] = OrderedDict()  # by their first block
+        self._starts: dict[BlockKey, BlockKey] = {}  # of each block, the first of its run
         self._bytes = 0
         self._lock = threading.Lock()
 
-    def get(self, key: BlockKey) -> bytes | None:
+    def get(self, key: BlockKey) -> Cached | None:
         with self._lock:
-            data = self._blocks.get(key)
-            if data is not None:
-                self._blocks.move_to_end(key)
-                return data
+            start = self._starts.get(key)
+            if start is not None:
+                self._runs.move_to_end(start)
+                at = (key[1] - start[1]) * BLOCK
+                return memoryview(self._runs[start])[at : at + BLOCK]
         data = self._disk.get(key) if self._disk is not None else None
         if data is not None:
             self._keep(key, data)
@@ -52,19 +59,37 @@ class BlockCache:
 
     def has(self, key: BlockKey) -> bool:
         """Returns whether a block is cached, without reading it."""
-        return key in self._blocks or (self._disk is not None and self._disk.has(key))
+        return key in self._starts or (self._disk is not None and self._disk.has(key))
 
     def put(self, key: BlockKey, data: bytes) -> None:
+        """Keeps the blocks from `key` on, all but the last one whole."""
         self._keep(key, data)
         if self._disk is not None:
-            self._disk.put(key, data)
+            for number, at in enumerate(range(0, len(data), BLOCK), key[1]):
+                self._disk.put((key[0], number), data[at : at + BLOCK])
 
     def _keep(self, key: BlockKey, data: bytes) -> None:
         with self._lock:
-            self._bytes += len(data) - len(self._blocks.pop(key, b""))
-            self._blocks[key] = data
+            for each in _keys(key, data):
+                if each in self._starts:  # is replaced
+                    self._drop(self._starts[each])
+            self._runs[key] = data
+            self._starts.update((each, key) for each in _keys(key, data))
+            self._bytes += len(data)
             while self._bytes > self._capacity:
-                self._bytes -= len(self._blocks.popitem(last=False)[1])
+                self._drop(next(iter(self._runs)))
+
+    def _drop(self, start: BlockKey) -> None:
+        data = self._runs.pop(start)
+        self._bytes -= len(data)
+        for each in _keys(start, data):
+            del self._starts[each]
+
+
+def _keys(start: BlockKey, data: bytes) -> Iterator[BlockKey]:
+    """Yields the keys of the blocks in `data`."""
+    for number in range(start[1], start[1] + max(-(-len(data) // BLOCK), 1)):
+        yield start[0], number
 
 
 class DiskCache:

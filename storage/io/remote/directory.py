@@ -16,9 +16,10 @@ from ..directory import (
 )
 from .source import SnapshotNode, Source
 
-# What is read at least, and at most, ahead of a reader who reads one range after the other.
-_LEAST_AHEAD = 1 << 20
-_MOST_AHEAD = 32 << 20
+# How much is read ahead of a reader in order: so many times what it has read, up to a limit that
+# keeps all threads of `block_source.py` busy: a server limits the speed of each connection.
+_AHEAD_FACTOR = 16
+_MOST_AHEAD = 64 << 20
 
 
 class RemoteDirectory(Directory):
@@ -134,17 +135,18 @@ class HeldRemoteDirectory(HeldDirectory):
 class RemoteFile(ReadableFile):
     """A file as it was listed: a read fails if it is another one by now."""
 
-    __slots__ = ("_ahead", "_expected", "_node", "_source")
+    __slots__ = ("_end", "_in_order", "_node", "_source", "_start")
 
     def __init__(self, source: Source, path: str, node: SnapshotNode) -> None:
         self.path = path
         self.identity = (node.status.st_dev, node.status.st_ino)
         self._source = source
         self._node = node
-        # Where a reader in order reads next, and how far it is read ahead of. Races between threads
-        # only cost speed.
-        self._expected = 0
-        self._ahead = 0
+        # Start and end of the last read, and how much was read in order up to there. Races between
+        # threads only cost speed.
+        self._start = 0
+        self._end = 0
+        self._in_order = 0
 
     def stat(self) -> stat_result:
         return self._node.status
@@ -180,11 +182,12 @@ class RemoteFile(ReadableFile):
 
     def _read(self, position: int, view: memoryview) -> None:
         end = position + len(view)
-        is_next = position == self._expected and position > 0
-        self._expected = end
+        # A reader of batches goes back to the beginning of the one that it has only a part of.
+        is_next = self._start < position <= self._end
+        self._start, self._end = position, end
         # A reader who went on where he had stopped will do so again.
-        self._ahead = min(max(2 * self._ahead, _LEAST_AHEAD), _MOST_AHEAD) if is_next else 0
-        ahead = min(self._ahead, self._node.size - end)
+        self._in_order = self._in_order + len(view) if is_next else 0
+        ahead = min(_AHEAD_FACTOR * self._in_order, _MOST_AHEAD, self._node.size - end)
         if ahead > 0:
             self._source.will_read(self.path, self._node, end, ahead)
         self._source.read(self.path, self._node, position, view)

@@ -15,6 +15,7 @@ from ..directory import FileType
 from ..local_path import SCHEMES
 from .block_source import BlockSource
 from .requests import ShortRead, request
+from .s3 import S3Reader
 from .settings import RemoteSettings
 from .source import Listed, Snapshot, SnapshotNode
 
@@ -33,6 +34,8 @@ class ObjectStore(BlockSource):
         self.location = location
         self._scheme = location.partition("://")[0]
         self._filesystem: tuple[int, Any, str] | None = None  # process, file system, its root
+        self._reader: tuple[Any, S3Reader] | None = None  # of this file system
+        self._opening = threading.Lock()  # held while making the reader
         self._listing = threading.Lock()  # held while listing
         self._known: tuple[float, Snapshot] | None = None
 
@@ -81,8 +84,7 @@ class ObjectStore(BlockSource):
         """Returns bytes of an object. Raises FileNotFoundError if it has another version."""
         filesystem, _ = self._opened()
         if self._scheme == "s3" and node.version:
-            how = (filesystem, key, node.version, start, end)
-            return bytes(self._run(filesystem, _read_s3, *how))
+            return self._s3_reader().read(key, node.version, start, end)
         if self._scheme in ("http", "https") and node.version.startswith('"'):
             headers = {"If-Match": node.version}
             return bytes(
@@ -123,6 +125,14 @@ class ObjectStore(BlockSource):
         if known is None or known[0] != os.getpid():
             known = self._filesystem = (os.getpid(), *self._open())
         return known[1], known[2]
+
+    def _s3_reader(self) -> S3Reader:
+        """Returns the reader of this process."""
+        filesystem, _ = self._opened()
+        with self._opening:
+            if self._reader is None or self._reader[0] is not filesystem:
+                self._reader = filesystem, S3Reader(filesystem)
+            return self._reader[1]
 
     def _open(self) -> tuple[Any, str]:
         try:
@@ -168,16 +178,6 @@ class ObjectStore(BlockSource):
 
         seconds = self.settings.timeout_ms / 1000 * _t
         return sync(filesystem.loop, send, *args, timeout=seconds, **how)
-
-
-async def _read_s3(filesystem: Any, path: str, etag: str, start: int, end: int) -> bytes:
-    """Returns bytes of an object that still has this ETag."""
-    bucket, key, _ = filesystem.split_path(path)
-    response = await filesystem._call_s3(
-        "get_object", Bucket=bucket, Key=key, Range=f"bytes={start}-{end - 1}", IfMatch=etag
-    )
-    async with response["Body"] as body:
-        return bytes(await body.read())
 
 
 def listed(path: str, info: Mapping[str, Any]) -> Listed:
