@@ -13,7 +13,7 @@ from click.testing import CliRunner
 import kafkafs as api
 from examples.textbook import write_textbook
 from kafkafs.cli.main import cli
-from kafkafs.cli.support.params import LocalFile, LocalPath, ReadablePath
+from kafkafs.cli.params.paths import LocalFile, LocalPath, ReadablePath
 from kafkafs.storage.errors import LogDirError
 from kafkafs.storage.io.local_path import local_path
 from tests.cli.results import Kafkafs

@@ -15,14 +15,11 @@ import click
 
 from kafkafs.storage import TopicPartition
 
+from ..params.arguments import log_dirs_argument, partition_argument
+from ..params.configs import configs_option
+from ..params.flags import json_option
+from ..params.paths import LocalFile
 from ..support import failures, output
-from ..support.params import (
-    LocalFile,
-    configs_option,
-    json_option,
-    log_dirs_argument,
-    partition_argument,
-)
 from ..support.verb import Verb
 from ..support.words import Config
 

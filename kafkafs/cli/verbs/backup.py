@@ -10,17 +10,12 @@ import click
 
 from kafkafs.storage import time_text
 
+from ..params.arguments import log_dirs_argument, selection_argument
+from ..params.configs import configs_option
+from ..params.flags import dry_run_option, human_option, json_option
+from ..params.paths import ReadablePath
+from ..params.times import no_as_of_option
 from ..support import output
-from ..support.params import (
-    ReadablePath,
-    configs_option,
-    dry_run_option,
-    human_option,
-    json_option,
-    log_dirs_argument,
-    no_as_of_option,
-    selection_argument,
-)
 from ..support.verb import Verb
 from ..support.words import Config
 from . import backup_points

@@ -9,14 +9,10 @@ import click
 
 from kafkafs.storage import time_text
 
+from ..params.flags import dry_run_option, human_option, json_option
+from ..params.paths import ReadablePath
+from ..params.times import as_of_option
 from ..support import failures, output
-from ..support.params import (
-    ReadablePath,
-    as_of_option,
-    dry_run_option,
-    human_option,
-    json_option,
-)
 from ..support.verb import Verb
 
 if TYPE_CHECKING:

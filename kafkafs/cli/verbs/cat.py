@@ -6,14 +6,10 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from ..params.arguments import log_dirs_argument, paths_argument
+from ..params.configs import reading_options, schema_option
+from ..params.times import as_of_option
 from ..support import failures
-from ..support.params import (
-    as_of_option,
-    log_dirs_argument,
-    paths_argument,
-    reading_options,
-    schema_option,
-)
 from ..support.verb import Verb
 from ..support.words import Config
 

@@ -10,8 +10,11 @@ from click.shell_completion import CompletionItem
 
 from kafkafs.storage import printable
 
+from ..params.arguments import log_dirs_argument
+from ..params.configs import configs_option
+from ..params.flags import json_option
+from ..params.times import as_of_option
 from ..support import failures, output
-from ..support.params import as_of_option, configs_option, json_option, log_dirs_argument
 from ..support.verb import Verb
 from ..support.words import Config
 
@@ -108,7 +111,7 @@ def _swapped(
     """Accepts `log LOG_DIRS`, too, unless what follows is a subject of a directory called log."""
     if log_dirs != (_LOG,) or not subject or subject[0] in (*_SUBJECTS, _LOG):
         return log_dirs, subject
-    from ..support.params import split_paths
+    from ..params.paths import split_paths
 
     first, *rest = subject
     ctx = click.get_current_context()

@@ -9,16 +9,11 @@ import click
 
 from kafkafs.storage import printable
 
+from ..params.arguments import log_dirs_argument, other_log_dirs_argument, selection_argument
+from ..params.configs import configs_option, tier_options
+from ..params.flags import json_option
+from ..params.times import as_of_option
 from ..support import failures, output
-from ..support.params import (
-    as_of_option,
-    configs_option,
-    json_option,
-    log_dirs_argument,
-    other_log_dirs_argument,
-    selection_argument,
-    tier_options,
-)
 from ..support.verb import Verb
 from ..support.words import Config
 

@@ -9,8 +9,9 @@ import click
 
 from kafkafs import __version__
 
+from ..params.paths import ReadablePath, split_paths
+from ..params.times import no_as_of_option
 from ..support import failures, output
-from ..support.params import ReadablePath, no_as_of_option, split_paths
 from ..support.verb import Verb
 
 if TYPE_CHECKING:

@@ -12,16 +12,11 @@ import click
 
 from kafkafs.storage import printable
 
+from ..params.arguments import log_dirs_argument, selection_argument
+from ..params.configs import configs_option
+from ..params.flags import dry_run_option, human_option, json_option
+from ..params.paths import LocalFile
 from ..support import failures, output
-from ..support.params import (
-    LocalFile,
-    configs_option,
-    dry_run_option,
-    human_option,
-    json_option,
-    log_dirs_argument,
-    selection_argument,
-)
 from ..support.verb import Verb
 from ..support.words import Config
 

@@ -7,16 +7,11 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ..params.arguments import log_dirs_argument, selection_argument
+from ..params.configs import configs_option
+from ..params.flags import dry_run_option, human_option, json_option
+from ..params.times import time_option
 from ..support import output
-from ..support.params import (
-    configs_option,
-    dry_run_option,
-    human_option,
-    json_option,
-    log_dirs_argument,
-    selection_argument,
-    time_option,
-)
 from ..support.verb import Verb
 from ..support.words import Config
 

@@ -6,14 +6,12 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from ..params.arguments import log_dirs_argument
+from ..params.completion import complete_tree_path
+from ..params.configs import reading_options
+from ..params.flags import json_option
+from ..params.times import as_of_option
 from ..support import output
-from ..support.params import (
-    as_of_option,
-    complete_tree_path,
-    json_option,
-    log_dirs_argument,
-    reading_options,
-)
 from ..support.verb import Verb
 from ..support.words import Config, plain_path
 

@@ -8,21 +8,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from ..params.arguments import log_dirs_argument, selection_argument
+from ..params.configs import ISOLATION_LEVELS, configs_option, schema_option, tier_options
+from ..params.flags import json_option
+from ..params.function import Function
+from ..params.paths import LocalPath
+from ..params.times import as_of_option, from_until_options
 from ..support import failures
 from ..support import output as out
-from ..support.params import (
-    ISOLATION_LEVELS,
-    Function,
-    LocalPath,
-    as_of_option,
-    configs_option,
-    from_until_options,
-    json_option,
-    log_dirs_argument,
-    schema_option,
-    selection_argument,
-    tier_options,
-)
 from ..support.verb import Verb
 from ..support.words import Config
 

@@ -8,14 +8,11 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from ..params.arguments import groups_argument, log_dirs_argument
+from ..params.configs import configs_option
+from ..params.flags import json_option
+from ..params.times import as_of_option
 from ..support import failures, output
-from ..support.params import (
-    as_of_option,
-    configs_option,
-    groups_argument,
-    json_option,
-    log_dirs_argument,
-)
 from ..support.verb import Verb
 from ..support.words import Config
 

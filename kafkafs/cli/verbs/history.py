@@ -8,14 +8,11 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ..params.arguments import log_dirs_argument, topic_or_partition_argument
+from ..params.configs import reading_options
+from ..params.flags import json_option
+from ..params.times import as_of_option
 from ..support import output
-from ..support.params import (
-    as_of_option,
-    json_option,
-    log_dirs_argument,
-    reading_options,
-    topic_or_partition_argument,
-)
 from ..support.verb import Verb
 from ..support.words import Config
 

@@ -8,14 +8,11 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from ..support.params import (
-    Function,
-    LocalPath,
-    configs_option,
-    json_option,
-    log_dirs_argument,
-    selection_argument,
-)
+from ..params.arguments import log_dirs_argument, selection_argument
+from ..params.configs import configs_option
+from ..params.flags import json_option
+from ..params.function import Function
+from ..params.paths import LocalPath
 from ..support.verb import Verb
 from ..support.words import Config
 from .export import TransferRows

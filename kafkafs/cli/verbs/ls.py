@@ -4,17 +4,11 @@ from __future__ import annotations
 
 import click
 
+from ..params.arguments import log_dirs_argument, paths_argument
+from ..params.configs import reading_options, schema_option
+from ..params.flags import human_option, json_option
+from ..params.times import as_of_option, since_until_options
 from ..support import failures
-from ..support.params import (
-    as_of_option,
-    human_option,
-    json_option,
-    log_dirs_argument,
-    paths_argument,
-    reading_options,
-    schema_option,
-    since_until_options,
-)
 from ..support.verb import Verb
 from ..support.words import Config
 

@@ -13,14 +13,11 @@ from typing import TYPE_CHECKING
 import click
 
 from .. import installation
+from ..params.arguments import log_dirs_argument
+from ..params.configs import reading_options, schema_option
+from ..params.paths import LocalPath
+from ..params.times import as_of_option
 from ..support import failures
-from ..support.params import (
-    LocalPath,
-    as_of_option,
-    log_dirs_argument,
-    reading_options,
-    schema_option,
-)
 from ..support.verb import Verb
 from ..support.words import Config
 

@@ -11,15 +11,11 @@ from kafkafs.places import log_dir_around
 from kafkafs.storage import printable
 
 from .. import installation
+from ..params.arguments import log_dirs_argument, selection_argument
+from ..params.configs import configs_option, tier_options
+from ..params.paths import LocalPath
+from ..params.times import as_of_option
 from ..support import output
-from ..support.params import (
-    LocalPath,
-    as_of_option,
-    configs_option,
-    log_dirs_argument,
-    selection_argument,
-    tier_options,
-)
 from ..support.verb import Verb
 from ..support.words import Config
 

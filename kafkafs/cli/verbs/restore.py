@@ -14,17 +14,12 @@ from kafkafs.places import log_dir_around
 from kafkafs.storage import CorruptError, is_url, printable
 
 from .. import installation
+from ..params.arguments import log_dirs_argument, topics_argument
+from ..params.configs import configs_option, tier_options
+from ..params.flags import dry_run_option, json_option
+from ..params.paths import LocalPath
+from ..params.times import from_until_options
 from ..support import failures, output
-from ..support.params import (
-    LocalPath,
-    configs_option,
-    dry_run_option,
-    from_until_options,
-    json_option,
-    log_dirs_argument,
-    tier_options,
-    topics_argument,
-)
 from ..support.verb import Verb
 from ..support.words import Config
 

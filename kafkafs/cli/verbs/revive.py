@@ -10,18 +10,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from ..params.arguments import log_dirs_argument, selection_argument
+from ..params.configs import configs_option, tier_options
+from ..params.flags import dry_run_option, human_option, json_option
+from ..params.paths import LocalPath
+from ..params.times import parse_time
 from ..support import failures, output
-from ..support.params import (
-    LocalPath,
-    configs_option,
-    dry_run_option,
-    human_option,
-    json_option,
-    log_dirs_argument,
-    parse_time,
-    selection_argument,
-    tier_options,
-)
 from ..support.verb import Verb
 from ..support.words import Config
 from .revive_in_place import refuse_with_in_place, revive_in_place

@@ -11,16 +11,12 @@ import click
 from kafkafs.places import log_dir_around
 from kafkafs.storage import printable
 
+from ..params.arguments import log_dirs_argument, subjects_argument
+from ..params.configs import configs_option
+from ..params.flags import json_option
+from ..params.paths import LocalPath, split_paths
+from ..params.times import as_of_option
 from ..support import failures, output
-from ..support.params import (
-    LocalPath,
-    as_of_option,
-    configs_option,
-    json_option,
-    log_dirs_argument,
-    split_paths,
-    subjects_argument,
-)
 from ..support.verb import Verb
 from ..support.words import Config
 

@@ -19,15 +19,12 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from .. import installation
+from ..params.arguments import log_dirs_argument, selection_argument
+from ..params.configs import configs_option
+from ..params.flags import json_option
+from ..params.function import Function
+from ..params.paths import LocalPath
 from ..support import failures, output
-from ..support.params import (
-    Function,
-    LocalPath,
-    configs_option,
-    json_option,
-    log_dirs_argument,
-    selection_argument,
-)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from ..support.params import LocalPath
+from ..params.paths import LocalPath
 from ..support.verb import Verb
 from .spark import RunJob, job_options
 

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..support.params import ISOLATION_LEVELS, as_of_option
+from ..params.configs import ISOLATION_LEVELS
+from ..params.times import as_of_option
 from ..support.verb import Verb
 from .export import export_options
 from .spark import RunJob, job_options, output_option

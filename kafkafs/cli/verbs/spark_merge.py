@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from ..support.params import split_log_dirs
+from ..params.arguments import split_log_dirs
 from ..support.verb import Verb
 from .spark import RunJob, job_options, output_option
 

@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..support.params import ISOLATION_LEVELS, LocalPath, as_of_option
+from ..params.configs import ISOLATION_LEVELS
+from ..params.paths import LocalPath
+from ..params.times import as_of_option
 from ..support.verb import Verb
 from .spark import RunJob, job_options
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from ..support.params import no_as_of_option
+from ..params.times import no_as_of_option
 from ..support.verb import Verb
 from .spark import RunJob, job_options, state_option
 

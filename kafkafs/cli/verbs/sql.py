@@ -16,17 +16,13 @@ from kafkafs.places import log_dir_around
 from kafkafs.storage import printable
 
 from .. import installation
+from ..params.arguments import log_dirs_argument
+from ..params.configs import reading_options, schema_option
+from ..params.paths import LocalFile, LocalPath
+from ..params.times import as_of_option
 from ..query import BINARY, FORMATS, SUFFIXES
 from ..support import output
 from ..support.lean_arrow import import_without_pandas
-from ..support.params import (
-    LocalFile,
-    LocalPath,
-    as_of_option,
-    log_dirs_argument,
-    reading_options,
-    schema_option,
-)
 from ..support.verb import Verb
 from ..support.words import Config
 

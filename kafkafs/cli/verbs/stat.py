@@ -7,14 +7,10 @@ from typing import Any
 
 import click
 
-from ..support.params import (
-    as_of_option,
-    json_option,
-    log_dirs_argument,
-    paths_argument,
-    reading_options,
-    schema_option,
-)
+from ..params.arguments import log_dirs_argument, paths_argument
+from ..params.configs import reading_options, schema_option
+from ..params.flags import json_option
+from ..params.times import as_of_option
 from ..support.verb import Verb
 from ..support.words import Config
 

@@ -7,16 +7,11 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ..params.arguments import log_dirs_argument, topics_argument
+from ..params.configs import configs_option, tier_options
+from ..params.flags import human_option, json_option
+from ..params.times import as_of_option
 from ..support import output
-from ..support.params import (
-    as_of_option,
-    configs_option,
-    human_option,
-    json_option,
-    log_dirs_argument,
-    tier_options,
-    topics_argument,
-)
 from ..support.verb import Verb
 from ..support.words import Config
 from . import topic_change, topic_config

@@ -6,16 +6,10 @@ from typing import Any
 
 import click
 
+from ..params.arguments import log_dirs_argument, topics_argument
+from ..params.configs import configs_option, short_configs_option, topic_config_option
+from ..params.flags import dry_run_option, json_option
 from ..support import failures, output
-from ..support.params import (
-    configs_option,
-    dry_run_option,
-    json_option,
-    log_dirs_argument,
-    short_configs_option,
-    topic_config_option,
-    topics_argument,
-)
 from ..support.verb import Verb
 from ..support.words import Config
 

@@ -8,16 +8,12 @@ from typing import TYPE_CHECKING
 import click
 from click.shell_completion import CompletionItem
 
+from ..params.arguments import log_dirs_argument
+from ..params.completion import complete_config, complete_topic
+from ..params.configs import configs_option, topic_config_option
+from ..params.flags import json_option
+from ..params.times import as_of_option
 from ..support import failures, output
-from ..support.params import (
-    as_of_option,
-    complete_config,
-    complete_topic,
-    configs_option,
-    json_option,
-    log_dirs_argument,
-    topic_config_option,
-)
 from ..support.verb import Verb
 from ..support.words import Config
 

@@ -7,14 +7,11 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ..params.arguments import log_dirs_argument, selection_argument
+from ..params.configs import configs_option
+from ..params.flags import json_option
+from ..params.times import as_of_option
 from ..support import output
-from ..support.params import (
-    as_of_option,
-    configs_option,
-    json_option,
-    log_dirs_argument,
-    selection_argument,
-)
 from ..support.verb import Verb
 from ..support.words import Config
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
+from ..params.paths import LocalPath
 from ..support import failures
-from ..support.params import LocalPath
 from ..support.verb import Verb
 
 

@@ -7,14 +7,10 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ..params.arguments import log_dirs_argument, selection_argument
+from ..params.configs import configs_option
+from ..params.flags import human_option, json_option
 from ..support import failures, output
-from ..support.params import (
-    configs_option,
-    human_option,
-    json_option,
-    log_dirs_argument,
-    selection_argument,
-)
 from ..support.verb import Verb
 from ..support.words import Config
 

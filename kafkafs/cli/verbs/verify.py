@@ -6,15 +6,11 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ..params.arguments import log_dirs_argument, selection_argument
+from ..params.configs import configs_option, tier_options
+from ..params.flags import json_option
+from ..params.times import no_as_of_option
 from ..support import output
-from ..support.params import (
-    configs_option,
-    json_option,
-    log_dirs_argument,
-    no_as_of_option,
-    selection_argument,
-    tier_options,
-)
 from ..support.verb import Verb
 from ..support.words import Config
 

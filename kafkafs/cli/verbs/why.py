@@ -9,16 +9,11 @@ import click
 
 from kafkafs.storage import TopicPartition
 
+from ..params.arguments import log_dirs_argument, partition_argument
+from ..params.configs import configs_option, tier_options
+from ..params.flags import human_option, json_option
+from ..params.times import as_of_option
 from ..support import output
-from ..support.params import (
-    as_of_option,
-    configs_option,
-    human_option,
-    json_option,
-    log_dirs_argument,
-    partition_argument,
-    tier_options,
-)
 from ..support.verb import Verb
 from ..support.words import Config
 
