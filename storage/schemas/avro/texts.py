@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from ...format.kernels import avro_text as kernel
 from ...format.records.batch import Bytes, Int64s
+from ...format.records.buffer_pool import BUFFERS
 from ..conventions import json_text
 from .types import AvroType, Kind
 
@@ -30,6 +31,8 @@ _POWERS: Final = range(-292, 325)
 # The least room for the texts of some datums, and what it has beside their bytes and names.
 _LEAST_ROOM: Final = 4096
 _MORE_PER_DATUM: Final = 32
+# Less is not worth a buffer of the pool.
+_LEAST_POOLED: Final = 256 << 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +72,8 @@ class AvroTexts:
         pieces: list[memoryview] = []
         row, room, before = 0, self._room_for(spans), 0
         while row < len(spans):
-            out = np.empty(room, dtype=np.uint8)
+            is_small = room < _LEAST_POOLED
+            out = np.empty(room, dtype=np.uint8).data if is_small else BUFFERS.acquire(room)
             end, written = kernel.write_texts(
                 data, spans, self.nodes, self.links, self.root, self.most_empty, self.forms,
                 self.labels, self.texts, _QUOTING, _powers(), keys, row, places, status, out,
@@ -78,7 +82,7 @@ class AvroTexts:
             if end == row:  # one datum has more text than there is room
                 room *= 4
                 continue
-            pieces.append(out.data[:written])
+            pieces.append(out[:written])
             before += written
             # As much for each of the others as one of these has.
             room = _LEAST_ROOM + 2 * written // (end - row) * (len(spans) - end)
