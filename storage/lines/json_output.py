@@ -32,6 +32,8 @@ _QUOTING: Final = bytes(byte in b'"\\' for byte in range(256))
 _PIECE_BYTES: Final = 1 << 20
 # What the first buffer has beyond the estimate.
 _SPARE_BYTES: Final = _PIECE_BYTES // 4
+# The most of it for lines whose sizes are not known.
+_MOST_EXPECTED_BYTES: Final = 64 << 20
 # The most rows, and bytes of their keys and values, that are decoded at a time; few rows are, of
 # any size.
 _FEW_ROWS: Final = 64
@@ -116,7 +118,8 @@ class _Lines:
         types = columns.timestamp_types()
         if len(columns) and not len(self._out):
             room = self._room_for(columns, decoded)
-            self._out = np.empty(room * expected // len(columns) + _SPARE_BYTES, dtype=np.uint8)
+            whole = max(room, min(room * expected // len(columns), _MOST_EXPECTED_BYTES))
+            self._out = np.empty(whole + _SPARE_BYTES, dtype=np.uint8)
         row = 0
         while row < len(columns):
             rows, written = kernel.write_json(

@@ -283,6 +283,26 @@ def test_texts_that_are_much_longer_than_their_datums(form: str) -> None:
         assert written(of, payloads) == [expected(of, each) for each in payloads]
 
 
+def test_one_long_text_makes_no_room_for_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    acquire = texts.BUFFERS.acquire
+    monkeypatch.setattr(
+        "kafkafs.storage.schemas.avro.texts.BUFFERS",
+        mock.Mock(acquire=lambda size: asked.append(size) or acquire(size)),
+    )
+    branches = [
+        {"type": "record", "name": f"R{n}", "fields": [{"name": "x" * 1000, "type": "null"}]}
+        for n in range(100)
+    ]
+    schema = {"type": "array", "items": [*branches, "boolean"]}
+    long = encode("long", 5000) + b"\0" * 5000 + b"\0"
+    payloads = [long, *[b"\x02\xc8\1\1\0"] * 3000]
+    found = written(decoder(schema), payloads)
+    assert [len(text or b"") for text, _ in filter(None, found)] == [5000 * 1010 + 1, *[6] * 3000]
+    assert max(asked) <= 16 << 20
+    assert len(asked) < 5
+
+
 NUMBER: Final = st.integers(0, 3) | st.integers(0, 3) | st.integers(-1, 17)
 ROW: Final = st.one_of(
     st.tuples(st.integers(0, 7), NUMBER, NUMBER, st.just(0), st.just(0), NUMBER, NUMBER),

@@ -31,6 +31,9 @@ _POWERS: Final = range(-292, 325)
 # The least room for the texts of some datums, and what it has beside their bytes and names.
 _LEAST_ROOM: Final = 4096
 _MORE_PER_DATUM: Final = 32
+# The most room for more than one text: what one has says little about others, nor do all names of a
+# schema about those in a datum.
+_MOST_ROOM: Final = 4 << 20
 # Less is not worth a buffer of the pool.
 _LEAST_POOLED: Final = 256 << 10
 
@@ -85,7 +88,8 @@ class AvroTexts:
             pieces.append(out[:written])
             before += written
             # As much for each of the others as one of these has.
-            room = _LEAST_ROOM + 2 * written // (end - row) * (len(spans) - end)
+            each = 2 * written // (end - row)
+            room = min(_LEAST_ROOM + each * (len(spans) - end), _MOST_ROOM)
             row = end
         whole = pieces[0] if len(pieces) == 1 else b"".join(pieces)
         return WrittenTexts(whole, places, status)
@@ -93,7 +97,8 @@ class AvroTexts:
     def _room_for(self, spans: Int64s) -> int:
         """Estimates the bytes of all texts."""
         sizes = int((spans[:, 1] - spans[:, 0]).sum())
-        return _LEAST_ROOM + 2 * sizes + len(spans) * (self._names + _MORE_PER_DATUM)
+        room = _LEAST_ROOM + 2 * sizes + len(spans) * (self._names + _MORE_PER_DATUM)
+        return min(room, _MOST_ROOM)
 
 
 @cache
