@@ -19,6 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkafs.storage.errors import BytesLeft, DatumError
+from kafkafs.storage.format.records.buffer_pool import BUFFERS
 from kafkafs.storage.schemas.avro import texts
 from kafkafs.storage.schemas.avro.decoder import MAX_EMPTY_ITEMS, AvroDecoder, compile_avro, reason
 from kafkafs.storage.schemas.avro.texts import LEFT
@@ -285,11 +286,13 @@ def test_texts_that_are_much_longer_than_their_datums(form: str) -> None:
 
 def test_one_long_text_makes_no_room_for_many(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
-    acquire = texts.BUFFERS.acquire
-    monkeypatch.setattr(
-        "kafkafs.storage.schemas.avro.texts.BUFFERS",
-        mock.Mock(acquire=lambda size: asked.append(size) or acquire(size)),
-    )
+
+    def acquire(size: int) -> memoryview:
+        asked.append(size)
+        return BUFFERS.acquire(size)
+
+    pool = mock.Mock(acquire=acquire)
+    monkeypatch.setattr("kafkafs.storage.schemas.avro.texts.BUFFERS", pool)
     branches = [
         {"type": "record", "name": f"R{n}", "fields": [{"name": "x" * 1000, "type": "null"}]}
         for n in range(100)
