@@ -8,6 +8,7 @@ is no id) and `error`, which says why a key or value is shown as it is, or what 
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -26,24 +27,24 @@ def decoded_lines(
     columns: Columns, topic: str, partition: int, decoder: TopicDecoder
 ) -> memoryview:
     """Renders a line of JSON for every record, with its key and value decoded."""
+    return json_lines(columns, topic, partition, partial(_decoded, decoder))
+
+
+def _decoded(decoder: TopicDecoder, columns: Columns) -> DecodedParts | None:
+    """Returns the texts of keys and values, and what follows the headers; None if all rows are as
+    without schemas."""
     keys = _Texts(decoder, columns, is_key=True)
     values = _Texts(decoder, columns, is_key=False)
     if keys.is_raw and values.is_raw:
-        return json_lines(columns, topic, partition)
-    return json_lines(columns, topic, partition, _joined(keys, values))
-
-
-def _joined(keys: _Texts, values: _Texts) -> DecodedParts:
-    """Returns the texts of both, and what follows the headers."""
-    pieces = [*keys.pieces, *values.pieces]
+        return None
     values.places[:, 0] += keys.size
     size = keys.size + values.size
-    said, place_of = _said_of_both(keys, values)
+    said, place_of = _said(keys, values)
     places = np.zeros((len(said), 2), dtype=np.int64)
     for place, text in enumerate(said):
         places[place] = size, len(text)
         size += len(text)
-    pieces += said
+    pieces = [*keys.pieces, *values.pieces, *said]
     after = places[place_of]
     for row in keys.errors.keys() | values.errors.keys():
         text = said[place_of[row]] + _error(values.errors.get(row), keys.errors.get(row))
@@ -53,7 +54,7 @@ def _joined(keys: _Texts, values: _Texts) -> DecodedParts:
     return DecodedParts(b"".join(pieces), np.hstack([keys.places, values.places, after]))
 
 
-def _said_of_both(keys: _Texts, values: _Texts) -> tuple[list[bytes], Int64s]:
+def _said(keys: _Texts, values: _Texts) -> tuple[list[bytes], Int64s]:
     """Returns what lines say of the schemas of keys and values, and which of these texts each row
     has."""
     pairs = keys.names * len(values.said) + values.names
@@ -89,7 +90,7 @@ class _Texts:
         return not (self.errors or self.names.any() or (self.places[:, 1] >= 0).any())
 
     def _add(self, group: DecodedRows) -> None:
-        said = self._said(group.named)
+        said = self._said_of(group.named)
         if said:
             self.names[group.rows] = len(self.said)
             self.said.append(said)
@@ -102,7 +103,7 @@ class _Texts:
             rows = group.rows.tolist()
             self.errors |= {rows[place]: why for place, why in found.errors.items()}
 
-    def _said(self, named: NamedSchema) -> bytes:
+    def _said_of(self, named: NamedSchema) -> bytes:
         number = named.schema_id
         shown = str(named.guid) if number is None and named.guid is not None else number
         text = json.dumps(shown).encode()

@@ -153,6 +153,10 @@ def lines(decoder: TopicDecoder, columns: Columns) -> list[dict[str, Any]]:
     return [json.loads(line, parse_constant=pytest.fail) for line in text.split("\n")[:-1]]
 
 
+def compact(row: dict[str, Any]) -> str:
+    return json.dumps(row, ensure_ascii=False, separators=(",", ":")) + "\n"
+
+
 class TestSchemasGivenForATopic:
     def test_data_without_a_frame(self, given: Callable[..., TopicDecoder]) -> None:
         columns = columns_of(ADA, None, b"\x08Ada", key=b'{"first":1}')
@@ -357,6 +361,8 @@ def test_whatever_records_contain_each_has_a_line(
     records = [SimpleRecord(5, key, value, tuple(headers)) for key, value, headers in parts]
     [columns] = decoded(encode(RecordColumns.from_records(records), BatchPlan()).data)
     rows = lines(decoder, columns)
+    text = bytes(decoded_lines(columns, "t", 3, decoder)).decode()
+    assert text == "".join(map(compact, rows))
     plain = map(json.loads, bytes(json_lines(columns, "t", 3)).splitlines())
     values = decoder.decoded(columns)
     assert len(rows) == len(parts)
@@ -447,6 +453,36 @@ class TestLines:
         assert first["error"] == "value: no schema with this id; key: no schema with this id"
         assert second["error"] == "key: no schema with this id"
         assert list(first)[8:] == ["keySchemaId", "valueSchemaId", "error"]
+
+    def test_they_do_not_depend_on_how_many_are_rendered_at_a_time(
+        self, given: Callable[..., TopicDecoder], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Keys and values name many schemas, fit them or not, and are longer than was expected."""
+        decoder = given("id:7=/name.avsc", "t:key=/name.json")
+        long = b"\x88\x27" + b"\1" * 2500
+        datums = [ADA, b"\x08Ada", ADA + b"x", long, b""]
+        records = [
+            SimpleRecord(
+                5,
+                (None, b'{"first":1}', b"\0\0\0\0\x09k", b"\1" * 300)[n % 4],
+                b"\0\0\0\0" + bytes([7 if n % 3 else n % 100]) + datums[n % 5],
+                (("h", b"\2" * 200),) if n % 7 == 0 else (),
+            )
+            for n in range(300)
+        ]
+        [columns] = decoded(encode(RecordColumns.from_records(records), BatchPlan()).data)
+        at_once = bytes(decoded_lines(columns, "t", 3, decoder))
+        assert {row["error"] for row in lines(decoder, columns) if "error" in row}
+        parts = [columns.slice(row, row + 1) for row in range(len(columns))]
+        each = b"".join(bytes(decoded_lines(part, "t", 3, decoder)) for part in parts)
+        assert each == at_once
+        sizes = {"_FEW_ROWS": 0, "_BLOCK_ROWS": 7, "_PIECE_BYTES": 3000, "_SPARE_BYTES": 0}
+        for name, size in sizes.items():
+            monkeypatch.setattr(f"kafkafs.storage.lines.json_output.{name}", size)
+        assert bytes(decoded_lines(columns, "t", 3, decoder)) == at_once
+        assert bytes(json_lines(columns, "t", 3)) == b"".join(
+            bytes(json_lines(part, "t", 3)) for part in parts
+        )
 
     def test_a_key_cannot_pass_for_the_rest_of_a_line(
         self, given: Callable[..., TopicDecoder]

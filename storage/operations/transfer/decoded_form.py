@@ -22,8 +22,7 @@ from ...errors import SchemaError
 from ...format.records.columns import KEY_SIZE, VALUE_SIZE, Columns
 from ...io.durable import Buffer
 from ...lines.decoded_lines import decoded_lines
-from ...schemas.conventions import NOT_JSON, json_text
-from ...schemas.decoding import Decoded, TopicDecoder, ValueKind
+from ...schemas.decoding import TopicDecoder
 from ...schemas.typed.decoder import DECODED, DECODED_KEY, DECODED_NAMES, DecodedColumns
 from ...schemas.typed.reader_schema import TopicReaders
 from ...schemas.typed.sources import SchemaSourceDirs
@@ -104,9 +103,7 @@ class JsonForm(RawForm):
         added: list[pa.Array] = []
         is_whole: dict[int, NDArray[np.bool_]] = {}
         for _, size in _SIZES:
-            decoded = self._decoder.decoded(columns, is_key=size == KEY_SIZE)
-            pairs = [_json_text(each) for each in decoded]
-            texts, reasons = (pa.array(each, pa.string()) for each in zip(*pairs, strict=True))
+            texts, reasons = _json_texts(self._decoder, columns, is_key=size == KEY_SIZE)
             is_whole[size] = _flags(texts.is_valid()) & _flags(reasons.is_null())
             added += [texts, reasons]
         raw = super().csv_batch(columns.with_nulls(is_whole))
@@ -118,9 +115,17 @@ def _flags(array: pa.Array) -> NDArray[np.bool_]:
     return found
 
 
-def _json_text(found: Decoded) -> tuple[str | None, str | None]:
-    """Returns the text of what is decoded, None of what is not, and what is wrong."""
-    if found.kind in (ValueKind.TEXT, ValueKind.BINARY, ValueKind.NULL):
-        return None, found.error
-    text = json_text(found.value)
-    return (None, NOT_JSON) if text is None else (text.decode(), found.error)
+def _json_texts(
+    decoder: TopicDecoder, columns: Columns, *, is_key: bool
+) -> tuple[pa.Array, pa.Array]:
+    """Returns the texts of what is decoded, null for what is not, and what is wrong."""
+    texts: list[bytes | None] = [None] * len(columns)
+    reasons: list[str | None] = [None] * len(columns)
+    for group in decoder.groups(columns, is_key=is_key):
+        found, rows = group.datums.texts(), group.rows.tolist()
+        for row, (start, size) in zip(rows, found.places.tolist(), strict=True):
+            if size >= 0:
+                texts[row] = bytes(found.data[start : start + size])
+        for place, why in found.errors.items():
+            reasons[rows[place]] = why
+    return pa.array(texts, pa.string()), pa.array(reasons, pa.string())

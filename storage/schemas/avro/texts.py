@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from ...format.kernels import avro_text as kernel
 from ...format.records.batch import Bytes, Int64s
+from ...format.records.buffer_pool import BUFFERS
 from ..conventions import json_text
 from .types import AvroType, Kind
 
@@ -30,6 +31,11 @@ _POWERS: Final = range(-292, 325)
 # The least room for the texts of some datums, and what it has beside their bytes and names.
 _LEAST_ROOM: Final = 4096
 _MORE_PER_DATUM: Final = 32
+# The most room for more than one text: what one has says little about others, nor do all names of a
+# schema about those in a datum.
+_MOST_ROOM: Final = 4 << 20
+# Less is not worth a buffer of the pool.
+_LEAST_POOLED: Final = 256 << 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +75,8 @@ class AvroTexts:
         pieces: list[memoryview] = []
         row, room, before = 0, self._room_for(spans), 0
         while row < len(spans):
-            out = np.empty(room, dtype=np.uint8)
+            is_small = room < _LEAST_POOLED
+            out = np.empty(room, dtype=np.uint8).data if is_small else BUFFERS.acquire(room)
             end, written = kernel.write_texts(
                 data, spans, self.nodes, self.links, self.root, self.most_empty, self.forms,
                 self.labels, self.texts, _QUOTING, _powers(), keys, row, places, status, out,
@@ -78,10 +85,11 @@ class AvroTexts:
             if end == row:  # one datum has more text than there is room
                 room *= 4
                 continue
-            pieces.append(out.data[:written])
+            pieces.append(out[:written])
             before += written
             # As much for each of the others as one of these has.
-            room = _LEAST_ROOM + 2 * written // (end - row) * (len(spans) - end)
+            each = 2 * written // (end - row)
+            room = min(_LEAST_ROOM + each * (len(spans) - end), _MOST_ROOM)
             row = end
         whole = pieces[0] if len(pieces) == 1 else b"".join(pieces)
         return WrittenTexts(whole, places, status)
@@ -89,7 +97,8 @@ class AvroTexts:
     def _room_for(self, spans: Int64s) -> int:
         """Estimates the bytes of all texts."""
         sizes = int((spans[:, 1] - spans[:, 0]).sum())
-        return _LEAST_ROOM + 2 * sizes + len(spans) * (self._names + _MORE_PER_DATUM)
+        room = _LEAST_ROOM + 2 * sizes + len(spans) * (self._names + _MORE_PER_DATUM)
+        return min(room, _MOST_ROOM)
 
 
 @cache

@@ -70,6 +70,8 @@ class ProtobufDecoder:
         self._name = schema.name
         self._parsers: dict[str, _Parser] = {}
         self._with_maps: dict[str, bool] = {}
+        # By indexes, as many as there are messages, or twice that.
+        self._named: dict[tuple[int, ...], tuple[str, ...]] = {}
         # The library checks the strings of proto3 only.
         self._may_not_be_utf8 = any(each.syntax != "proto3" for each in by_name.values())
         if schema.message:
@@ -92,11 +94,14 @@ class ProtobufDecoder:
             return (self._full_name(message),)
         if isinstance(message, int):
             return (self._at_position(message),)
-        found = (self._at_indexes(message, with_maps=each) for each in (True, False))
-        names = tuple(dict.fromkeys(each for each in found if each is not None))
-        if not names:
-            raise DatumError(f"the schema has no message with the indexes {list(message)}")
-        return names
+        known = self._named.get(message)
+        if known is None:
+            found = (self._at_indexes(message, with_maps=each) for each in (True, False))
+            known = tuple(dict.fromkeys(each for each in found if each is not None))
+            if not known:
+                raise DatumError(f"the schema has no message with the indexes {list(message)}")
+            self._named[message] = known
+        return known
 
     def descriptor(self, name: str) -> Descriptor:
         """Returns the descriptor of a message by its full name. Raises DatumError."""
