@@ -13,9 +13,10 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafkafs.storage.errors import LogDirError
@@ -37,7 +38,7 @@ from tests import answers
 from tests.batches import MUTATIONS, mutated, v2_batches
 from tests.building import BatchFields, build_batch, build_end_txn_marker
 from tests.group_records import commit, group_record
-from tests.reading import COMMITTED, UNCOMMITTED, read, scan
+from tests.reading import COMMITTED, UNCOMMITTED, Plain, open_view, read, scan
 from tests.redpanda import (
     ARCHIVAL_METADATA,
     PLACEHOLDER,
@@ -629,3 +630,33 @@ def test_a_damaged_store_is_reported(
     assert found == [] or logs_of(directory) == bytes(log.kafka)
     if not found:
         assert any("the offsets are not known" in each for each in engine.log_dirs.problems)
+
+
+@given(steps(), MUTATIONS)
+@settings(max_examples=40)
+def test_no_damage_makes_up_records(
+    tmp_path_factory: pytest.TempPathFactory,
+    taken: list[tuple[str, object]],
+    mutations: list[tuple[str, int, int]],
+) -> None:
+    directory = tmp_path_factory.mktemp("data")
+    log = written(partition_of(directory), taken)
+    known = {(each.timestamp, each.key, each.value) for each in records_of(bytes(log.kafka))}
+    assert log.segment is not None
+    path = min(log.segment.parent.glob("*.log"), key=lambda each: -each.stat().st_size)
+    path.write_bytes(mutated(path.read_bytes(), mutations))
+    engine = Engine(str(directory))
+    found, damage = scan(engine.log("t", 0).view())
+    assert {(each.timestamp, each.key, each.value) for each in found} <= known
+    offsets = [each.offset for each in found]
+    assert offsets == sorted(set(offsets))
+    assert all(str(log.segment.parent) in each.error.file for each in damage)
+    list(engine.log_dirs.problems)
+
+
+def records_of(data: bytes) -> list[Plain]:
+    """The records of the batches of a `.log`."""
+    with TemporaryDirectory() as place:
+        (Path(place) / "t-0").mkdir()
+        (Path(place) / "t-0" / f"{0:020}.log").write_bytes(data)
+        return read(open_view(Path(place) / "t-0"), isolation=UNCOMMITTED)
