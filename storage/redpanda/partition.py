@@ -33,6 +33,7 @@ from .translation import (
     TranslatedFile,
     TranslatedIndex,
     Translation,
+    identity_of,
     offset_entries,
     time_entries,
     unseen_below,
@@ -275,7 +276,7 @@ class _PartitionListing(AssembledListing):
     def status_of(self, name: str) -> os.stat_result:
         found = self._contents.get(name)
         if isinstance(found, CorruptError):
-            return file_status((self._status.st_dev, self._status.st_ino), 1, 0)
+            return file_status(identity_of(self._status, name), 1, 0)
         return self.open(name).stat()
 
     def open(self, name: str) -> ReadableFile:
@@ -286,15 +287,18 @@ class _PartitionListing(AssembledListing):
         if isinstance(found, CorruptError):
             raise found.at(found.file)
         if isinstance(found, bytes):
-            # The directory's own number, as that of a file that does not exist.
-            identity = (self._status.st_dev, self._status.st_ino)
-            return FileOfBytes(path, found, identity, self._status.st_mtime_ns)
+            return FileOfBytes(
+                path, found, identity_of(self._status, name), self._status.st_mtime_ns
+            )
         if found.kind is FileKind.LOG:
             file = self._held.open(found.source.file_name)
             if file.identity != found.source.identity:
                 raise SegmentGone(path)
             return TranslatedFile(file, found.translation, found.shift, found.epoch)
-        return TranslatedIndex(path, found.source.status, _entries(found))
+        status = found.source.status
+        identity = identity_of(status, found.kind)
+        there = file_status(identity, 0, status.st_mtime_ns)
+        return TranslatedIndex(path, there, _entries(found))
 
     def is_removed(self) -> bool:
         return self._held.is_removed()

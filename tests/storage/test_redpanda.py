@@ -29,7 +29,10 @@ from kafkafs.storage.io.disk import DirFd
 from kafkafs.storage.log.read.view import View
 from kafkafs.storage.log_dirs.engine import Engine
 from kafkafs.storage.log_manager import LogManager
+from kafkafs.storage.operations.backup.making import make_point
+from kafkafs.storage.operations.backup.request import Backup
 from kafkafs.storage.operations.groups import GroupOffset, ListGroups, list_groups
+from kafkafs.storage.operations.request import PartitionFailed
 from kafkafs.storage.operations.revive.request import Revive
 from kafkafs.storage.operations.revive.revive import revive
 from kafkafs.storage.redpanda.data_directory import RedpandaDirectory
@@ -660,3 +663,28 @@ def records_of(data: bytes) -> list[Plain]:
         (Path(place) / "t-0").mkdir()
         (Path(place) / "t-0" / f"{0:020}.log").write_bytes(data)
         return read(open_view(Path(place) / "t-0"), isolation=UNCOMMITTED)
+
+
+def test_a_backup_has_the_files_of_kafka(converted: Path, tmp_path: Path) -> None:
+    source, stored = Engine(str(converted)), tmp_path / "backup"
+    rows = list(make_point(source, Backup(str(stored))))
+    assert not [row for row in rows if isinstance(row, PartitionFailed)]
+    found = Engine(str(stored))
+    assert found.topics() == source.topics()
+    for topic, numbers in source.topics().items():
+        for number in numbers:
+            one, other = source.log(topic, number), found.log(topic, number)
+            assert one.view().end_offset == other.view().end_offset
+            names = sorted(one.directory.files()[0])
+            assert sorted(other.directory.files()[0]) == names
+            for name in names:
+                data = one.directory.open(name).read(0, 1 << 30)
+                assert other.directory.open(name).read(0, 1 << 30) == data
+    identities = {
+        (topic, number, name): directory.open(name).identity
+        for topic, numbers in source.topics().items()
+        for number in numbers
+        for directory in [source.log(topic, number).directory]
+        for name in directory.files()[0]
+    }
+    assert len(set(identities.values())) == len(identities)
