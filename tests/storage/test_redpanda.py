@@ -10,6 +10,7 @@ import os
 import struct
 import tarfile
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -26,6 +27,7 @@ from kafkafs.storage.format.layout import ControlType
 from kafkafs.storage.format.records.record_columns import SimpleRecord
 from kafkafs.storage.groups.groups import coordinator_partition
 from kafkafs.storage.io.disk import DirFd
+from kafkafs.storage.log.read.transactions import Isolation
 from kafkafs.storage.log.read.view import View
 from kafkafs.storage.log_dirs.engine import Engine
 from kafkafs.storage.log_manager import LogManager
@@ -66,9 +68,11 @@ WITH_RECORDS = [
 ]
 
 
-def batch(count: int, timestamp: int = 1_700_000_000_000, **fields: object) -> bytes:
+def batch(
+    count: int, timestamp: int = 1_700_000_000_000, fields: BatchFields | None = None
+) -> bytes:
     found = [SimpleRecord(timestamp + n, b"k%d" % n, b"value %d" % n) for n in range(count)]
-    return build_batch(found, BatchFields(**fields))  # type: ignore[arg-type]
+    return build_batch(found, fields or BatchFields())
 
 
 def partition_of(directory: Path, number: int = 0, revision: int = 12, topic: str = "t") -> Path:
@@ -112,10 +116,10 @@ def view(converted: Path) -> Callable[[str, int], View]:
 
 @pytest.mark.parametrize(("topic", "number", "isolation"), WITH_RECORDS)
 def test_the_records_are_those_that_a_consumer_was_given(
-    view: Callable[[str, int], View], topic: str, number: int, isolation: object
+    view: Callable[[str, int], View], topic: str, number: int, isolation: Isolation
 ) -> None:
-    found = [as_expected(each) for each in records(view(topic, number), isolation)]  # type: ignore[arg-type]
-    assert found == list(answers.records(CORPUS, topic, number, isolation.value))  # type: ignore[attr-defined]
+    found = [as_expected(each) for each in records(view(topic, number), isolation)]
+    assert found == list(answers.records(CORPUS, topic, number, isolation.value))
 
 
 @pytest.mark.parametrize(("topic", "number"), PARTITIONS)
@@ -156,7 +160,8 @@ def written(directory: Path, taken: list[tuple[str, object]], base: int = 0) -> 
             assert isinstance(how, bytes)
             log.add(how)
         elif what == "other":
-            log.add_other(*how)  # type: ignore[misc]
+            assert isinstance(how, tuple)
+            log.add_other(*how)
         elif what == "gap":
             log.skip(2)
         else:
@@ -242,7 +247,7 @@ def test_aborted_records_are_hidden(tmp_path: Path) -> None:
     log = RedpandaLog(partition_of(tmp_path))
     log.add_other(TX_FENCE)
     fields = BatchFields(producer_id=7, producer_epoch=1, is_transactional=True)
-    log.add(batch(3, producer_id=7, producer_epoch=1, is_transactional=True, base_sequence=0))
+    log.add(batch(3, fields=replace(fields, base_sequence=0)))
     log.add(build_end_txn_marker(ControlType.ABORT, 9, 0, fields))
     log.add(batch(1))
     view = Engine(str(tmp_path)).log("t", 0).view()
@@ -365,7 +370,7 @@ def forged(data: bytes, at: int, field: int, layout: str, value: int) -> bytes:
     return bytes(out)
 
 
-DAMAGE = {
+DAMAGE: dict[str, tuple[Callable[[bytes, int], bytes], str]] = {
     "checksum": (lambda data, at: data[: at + 30] + b"!" + data[at + 31 :], "match its checksum"),
     "zeros": (lambda data, at: data[:at] + bytes(61) + data[at + 61 :], "zeros before more data"),
     "small": (lambda data, at: forged(data, at, 4, "<i", 60), "smaller than its header"),
