@@ -39,6 +39,7 @@ from kafkafs.storage.operations.revive.request import Revive
 from kafkafs.storage.operations.revive.revive import revive
 from kafkafs.storage.redpanda.data_directory import RedpandaDirectory
 from kafkafs.storage.redpanda.kvstore import UnseenOffsets
+from kafkafs.storage.redpanda.opening import find_segment
 from tests import answers
 from tests.batches import MUTATIONS, mutated, v2_batches
 from tests.building import BatchFields, build_batch, build_end_txn_marker
@@ -693,3 +694,26 @@ def test_a_backup_has_the_files_of_kafka(converted: Path, tmp_path: Path) -> Non
         for name in directory.files()[0]
     }
     assert len(set(identities.values())) == len(identities)
+
+
+def test_a_segment_is_found_by_its_path(tmp_path: Path) -> None:
+    log, segment, _ = three_batches(tmp_path)
+    log.roll(2)
+    log.add_other(RAFT_CONFIGURATION)
+    log.roll(3)
+    log.add(batch(1))
+    into = segment.parent
+    found = find_segment(str(into), segment.name)
+    assert found is not None
+    directory, name = found
+    assert name == f"{0:020}.log"
+    assert directory.open(name).path == str(segment)
+    assert find_segment(str(into), "snapshot") is None
+    assert find_segment(str(tmp_path / "t-0"), segment.name) is None
+    with pytest.raises(LogDirError, match="without records"):
+        find_segment(str(into), "7-2-v1.log")
+    RedpandaLog(partition_of(tmp_path, revision=30)).add(batch(1))
+    with pytest.raises(LogDirError, match="without records that are served"):
+        find_segment(str(into), segment.name)
+    with pytest.raises(LogDirError, match="in Redpanda's namespace redpanda"):
+        find_segment(str(tmp_path / "redpanda" / "controller" / "0_0"), segment.name)
