@@ -202,7 +202,7 @@ class RedpandaPartition(AssembledDirectory):
         self._translations = {
             source.identity: each for source, each in zip(sources, translations, strict=True)
         }
-        _report_gaps(held, sources, translations, problems)
+        _report_faults(held, sources, translations, problems)
         try:
             start = read_log_start(held)
         except CorruptError as error:
@@ -366,12 +366,13 @@ def _first_shift(
     return unseen if 0 <= unseen <= sources[0].name.base_offset else None
 
 
-def _report_gaps(
+def _report_faults(
     held: HeldDirectory,
     sources: Sequence[_Source],
     translations: Sequence[Translation],
     problems: list[str],
 ) -> None:
+    """Adds the offsets between segments that none has, and the bytes that are no batch."""
     for (_, following), translation in zip(pairwise(sources), translations, strict=False):
         end, base = translation.walked.next_offset, following.name.base_offset
         path = printable(held.path_of(following.file_name))

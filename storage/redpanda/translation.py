@@ -430,7 +430,7 @@ def identity_of(status: os.stat_result, what: str) -> tuple[int, int]:
 class TranslatedIndex(AssembledFile):
     """The offset index or time index of a translation, made of the rows of its walk."""
 
-    __slots__ = ("_entries", "_known")
+    __slots__ = ("_entries",)
 
     def __init__(self, path: str, status: os.stat_result, entries: Callable[[], bytes]) -> None:
         super().__init__(path, status)
