@@ -269,7 +269,7 @@ def test_options_exist() -> None:
 
 
 def test_the_configs_of_the_reader_have_these_defaults() -> None:
-    listed = re.findall(r"`(kafkafs\.[\w.]+)` \(`?(\d+|_\w+|false)`?\)", CLI_PAGE.read_text())
+    listed = re.findall(r"`(kafkafs\.[\w.]+)` \(`?(\d+|_\w+|false|exact)`?\)", CLI_PAGE.read_text())
     assert dict(listed) == config_texts(reader_config(run_configs(())))
 
 

@@ -30,6 +30,7 @@ from .kvstore import Placed, UnseenOffsets, read_unseen_offsets
 from .log_start import LogStart
 from .names import KAFKA_NAMESPACE, PartitionName, parse_partition
 from .partition import RedpandaPartition
+from .translation import identity_of
 
 # How long a listing of the topics counts, and how long the starts of the logs do, which a broker of
 # Kafka writes once a minute.
@@ -61,11 +62,11 @@ def _has_partition(topic: Directory) -> bool:
 class _Listing:
     """The partitions at one moment, by the name that a broker would give each directory."""
 
-    partitions: Mapping[str, tuple[TopicPartition, RedpandaPartition, DirectoryEntry]] = field(
-        default_factory=dict
-    )
+    partitions: Mapping[str, tuple[TopicPartition, RedpandaPartition]] = field(default_factory=dict)
+    entries: Sequence[DirectoryEntry] = ()
     problems: Sequence[str] = ()
     listed_at: float = -_LISTING_SECONDS
+    version: int = 0  # another one after any change of the entries
 
 
 class RedpandaDirectory(AssembledDirectory):
@@ -94,7 +95,7 @@ class RedpandaDirectory(AssembledDirectory):
     @property
     def problems(self) -> Sequence[str]:
         listing = self._listed()
-        found = [partition.problems_found for _, partition, _ in listing.partitions.values()]
+        found = [partition.problems_found for _, partition in listing.partitions.values()]
         own = [*listing.problems, *filter(None, [self._store_problem])]
         return [*own, *(problem for each in found for problem in each)]
 
@@ -109,12 +110,7 @@ class RedpandaDirectory(AssembledDirectory):
         return found[1]
 
     def hold(self, parent: HeldDirectory | None = None) -> _DataListing:
-        listing = self._listed()
-        entries = [
-            DirectoryEntry(name, FileType.DIRECTORY, entry.inode)
-            for name, (_, _, entry) in listing.partitions.items()
-        ]
-        return _DataListing(self, self._namespace, entries)
+        return _DataListing(self, self._namespace, self._listed())
 
     def log_starts(self) -> FileOfBytes:
         """Returns the checkpoint of the offsets at which the logs begin."""
@@ -129,10 +125,10 @@ class RedpandaDirectory(AssembledDirectory):
                 self._starts = (now, data, mtime_ns)
         status = self._namespace.stat()
         path = super().path_of(LOG_START_OFFSET_FILE)
-        return FileOfBytes(path, data, (status.st_dev, status.st_ino), mtime_ns)
+        return FileOfBytes(path, data, identity_of(status, LOG_START_OFFSET_FILE), mtime_ns)
 
     def _log_starts(self) -> Iterator[tuple[TopicPartition, int]]:
-        for key, partition, _ in self._listed().partitions.values():
+        for key, partition in self._listed().partitions.values():
             start = partition.log_start()
             if start is not None and start.kafka_offset > 0:
                 yield key, start.kafka_offset
@@ -155,18 +151,19 @@ class RedpandaDirectory(AssembledDirectory):
                 if other is None or other[0] < parsed:
                     found[name] = (parsed, topic, entry)
             partitions = {
-                name: (
-                    (topic, parsed.partition),
-                    self._partition(name, topic, entry, parsed),
-                    entry,
-                )
+                name: ((topic, parsed.partition), self._partition(name, topic, entry, parsed))
                 for name, (parsed, topic, entry) in found.items()
             }
             self._known = {
                 (topic, entry.name): partitions[name][1]
                 for name, (_, topic, entry) in found.items()
             }
-            self._listing = _Listing(partitions, problems, now)
+            entries = [
+                DirectoryEntry(name, FileType.DIRECTORY, entry.inode)
+                for name, (_, _, entry) in sorted(found.items())
+            ]
+            version = crc32("\n".join(f"{each.name} {each.inode}" for each in entries).encode())
+            self._listing = _Listing(partitions, entries, problems, now, version)
             return self._listing
 
     def _partition(
@@ -232,29 +229,26 @@ class RedpandaDirectory(AssembledDirectory):
 class _DataListing(AssembledListing):
     """The partitions of a data directory at one moment, and the checkpoint of their starts."""
 
-    __slots__ = ("_entries", "_namespace")
+    __slots__ = ("_found", "_namespace")
 
-    def __init__(
-        self, directory: RedpandaDirectory, namespace: Directory, entries: list[DirectoryEntry]
-    ) -> None:
+    def __init__(self, directory: RedpandaDirectory, namespace: Directory, found: _Listing) -> None:
         super().__init__(directory)
         self._namespace = namespace
-        self._entries = entries
+        self._found = found
 
     def entries(self, wants_stat: Callable[[str], bool] | None) -> list[DirectoryEntry]:
-        return [*self._entries, DirectoryEntry(LOG_START_OFFSET_FILE, FileType.FILE, 0)]
+        return [*self._found.entries, DirectoryEntry(LOG_START_OFFSET_FILE, FileType.FILE, 0)]
 
     def stat(self) -> os.stat_result:
         real = self._namespace.stat()
-        names = "\n".join(f"{each.name} {each.inode}" for each in sorted(self._entries))
         identity = (real.st_dev, real.st_ino)
-        return directory_status(identity, crc32(names.encode()), real.st_mtime_ns)
+        return directory_status(identity, self._found.version, real.st_mtime_ns)
 
     def status_of(self, name: str) -> os.stat_result:
         return self.open(name).stat()
 
     def open(self, name: str) -> ReadableFile:
-        if any(each.name == name for each in self._entries):
+        if name in self._found.partitions:
             what = f"a {FileType.DIRECTORY}, not a regular file"
             raise CorruptError(what, self._directory.path_of(name))
         if name != LOG_START_OFFSET_FILE:

@@ -33,6 +33,7 @@ from .translation import (
     TranslatedFile,
     TranslatedIndex,
     Translation,
+    identity_of,
     offset_entries,
     time_entries,
     unseen_below,
@@ -201,7 +202,7 @@ class RedpandaPartition(AssembledDirectory):
         self._translations = {
             source.identity: each for source, each in zip(sources, translations, strict=True)
         }
-        _report_gaps(held, sources, translations, problems)
+        _report_faults(held, sources, translations, problems)
         try:
             start = read_log_start(held)
         except CorruptError as error:
@@ -275,7 +276,7 @@ class _PartitionListing(AssembledListing):
     def status_of(self, name: str) -> os.stat_result:
         found = self._contents.get(name)
         if isinstance(found, CorruptError):
-            return file_status((self._status.st_dev, self._status.st_ino), 1, 0)
+            return file_status(identity_of(self._status, name), 1, 0)
         return self.open(name).stat()
 
     def open(self, name: str) -> ReadableFile:
@@ -286,15 +287,18 @@ class _PartitionListing(AssembledListing):
         if isinstance(found, CorruptError):
             raise found.at(found.file)
         if isinstance(found, bytes):
-            # The directory's own number, as that of a file that does not exist.
-            identity = (self._status.st_dev, self._status.st_ino)
-            return FileOfBytes(path, found, identity, self._status.st_mtime_ns)
+            return FileOfBytes(
+                path, found, identity_of(self._status, name), self._status.st_mtime_ns
+            )
         if found.kind is FileKind.LOG:
             file = self._held.open(found.source.file_name)
             if file.identity != found.source.identity:
                 raise SegmentGone(path)
             return TranslatedFile(file, found.translation, found.shift, found.epoch)
-        return TranslatedIndex(path, found.source.status, _entries(found))
+        status = found.source.status
+        identity = identity_of(status, found.kind)
+        there = file_status(identity, 0, status.st_mtime_ns)
+        return TranslatedIndex(path, there, _entries(found))
 
     def is_removed(self) -> bool:
         return self._held.is_removed()
@@ -362,12 +366,13 @@ def _first_shift(
     return unseen if 0 <= unseen <= sources[0].name.base_offset else None
 
 
-def _report_gaps(
+def _report_faults(
     held: HeldDirectory,
     sources: Sequence[_Source],
     translations: Sequence[Translation],
     problems: list[str],
 ) -> None:
+    """Adds the offsets between segments that none has, and the bytes that are no batch."""
     for (_, following), translation in zip(pairwise(sources), translations, strict=False):
         end, base = translation.walked.next_offset, following.name.base_offset
         path = printable(held.path_of(following.file_name))

@@ -418,10 +418,19 @@ def _end_of_run(walked: Walked, number: int) -> tuple[int, int]:
     return walked.end, walked.size
 
 
+def identity_of(status: os.stat_result, what: str) -> tuple[int, int]:
+    """Returns a device and inode number for a file that is made of another one, or in a directory,
+    with that `status`; no file of a disk has them."""
+    from hashlib import blake2b  # which few commands need
+
+    text = f"{status.st_dev} {status.st_ino} {what}".encode()
+    return -1, int.from_bytes(blake2b(text, digest_size=7).digest())
+
+
 class TranslatedIndex(AssembledFile):
     """The offset index or time index of a translation, made of the rows of its walk."""
 
-    __slots__ = ("_entries", "_known")
+    __slots__ = ("_entries",)
 
     def __init__(self, path: str, status: os.stat_result, entries: Callable[[], bytes]) -> None:
         super().__init__(path, status)

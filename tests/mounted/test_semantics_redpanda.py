@@ -86,8 +86,8 @@ def test_offsets_that_are_not_known(tmp_path: Path, mount: Mounting) -> None:
 def test_a_writable_mount(tmp_path: Path) -> None:
     log_of(tmp_path / "data")
     (tmp_path / "point").mkdir()
-    command = [sys.executable, "-m", "kafkafs", "mount", "--rw", tmp_path / "data"]
-    command.append(tmp_path / "point")
+    places = [str(tmp_path / name) for name in ("data", "point")]
+    command = [sys.executable, "-m", "kafkafs", "mount", "--rw", *places]
     done = subprocess.run(command, check=False, capture_output=True, text=True)
     assert done.returncode != 0
     assert "a data directory of Redpanda, which can only be read" in done.stderr

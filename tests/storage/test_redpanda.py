@@ -10,12 +10,14 @@ import os
 import struct
 import tarfile
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafkafs.storage.errors import LogDirError
@@ -25,19 +27,24 @@ from kafkafs.storage.format.layout import ControlType
 from kafkafs.storage.format.records.record_columns import SimpleRecord
 from kafkafs.storage.groups.groups import coordinator_partition
 from kafkafs.storage.io.disk import DirFd
+from kafkafs.storage.log.read.transactions import Isolation
 from kafkafs.storage.log.read.view import View
 from kafkafs.storage.log_dirs.engine import Engine
 from kafkafs.storage.log_manager import LogManager
+from kafkafs.storage.operations.backup.making import make_point
+from kafkafs.storage.operations.backup.request import Backup
 from kafkafs.storage.operations.groups import GroupOffset, ListGroups, list_groups
+from kafkafs.storage.operations.request import PartitionFailed
 from kafkafs.storage.operations.revive.request import Revive
 from kafkafs.storage.operations.revive.revive import revive
 from kafkafs.storage.redpanda.data_directory import RedpandaDirectory
 from kafkafs.storage.redpanda.kvstore import UnseenOffsets
+from kafkafs.storage.redpanda.opening import find_segment
 from tests import answers
 from tests.batches import MUTATIONS, mutated, v2_batches
 from tests.building import BatchFields, build_batch, build_end_txn_marker
 from tests.group_records import commit, group_record
-from tests.reading import COMMITTED, UNCOMMITTED, read, scan
+from tests.reading import COMMITTED, UNCOMMITTED, Plain, open_view, read, scan
 from tests.redpanda import (
     ARCHIVAL_METADATA,
     PLACEHOLDER,
@@ -62,9 +69,11 @@ WITH_RECORDS = [
 ]
 
 
-def batch(count: int, timestamp: int = 1_700_000_000_000, **fields: object) -> bytes:
+def batch(
+    count: int, timestamp: int = 1_700_000_000_000, fields: BatchFields | None = None
+) -> bytes:
     found = [SimpleRecord(timestamp + n, b"k%d" % n, b"value %d" % n) for n in range(count)]
-    return build_batch(found, BatchFields(**fields))  # type: ignore[arg-type]
+    return build_batch(found, fields or BatchFields())
 
 
 def partition_of(directory: Path, number: int = 0, revision: int = 12, topic: str = "t") -> Path:
@@ -108,10 +117,10 @@ def view(converted: Path) -> Callable[[str, int], View]:
 
 @pytest.mark.parametrize(("topic", "number", "isolation"), WITH_RECORDS)
 def test_the_records_are_those_that_a_consumer_was_given(
-    view: Callable[[str, int], View], topic: str, number: int, isolation: object
+    view: Callable[[str, int], View], topic: str, number: int, isolation: Isolation
 ) -> None:
-    found = [as_expected(each) for each in records(view(topic, number), isolation)]  # type: ignore[arg-type]
-    assert found == list(answers.records(CORPUS, topic, number, isolation.value))  # type: ignore[attr-defined]
+    found = [as_expected(each) for each in records(view(topic, number), isolation)]
+    assert found == list(answers.records(CORPUS, topic, number, isolation.value))
 
 
 @pytest.mark.parametrize(("topic", "number"), PARTITIONS)
@@ -152,7 +161,8 @@ def written(directory: Path, taken: list[tuple[str, object]], base: int = 0) -> 
             assert isinstance(how, bytes)
             log.add(how)
         elif what == "other":
-            log.add_other(*how)  # type: ignore[misc]
+            assert isinstance(how, tuple)
+            log.add_other(*how)
         elif what == "gap":
             log.skip(2)
         else:
@@ -238,7 +248,7 @@ def test_aborted_records_are_hidden(tmp_path: Path) -> None:
     log = RedpandaLog(partition_of(tmp_path))
     log.add_other(TX_FENCE)
     fields = BatchFields(producer_id=7, producer_epoch=1, is_transactional=True)
-    log.add(batch(3, producer_id=7, producer_epoch=1, is_transactional=True, base_sequence=0))
+    log.add(batch(3, fields=replace(fields, base_sequence=0)))
     log.add(build_end_txn_marker(ControlType.ABORT, 9, 0, fields))
     log.add(batch(1))
     view = Engine(str(tmp_path)).log("t", 0).view()
@@ -361,7 +371,7 @@ def forged(data: bytes, at: int, field: int, layout: str, value: int) -> bytes:
     return bytes(out)
 
 
-DAMAGE = {
+DAMAGE: dict[str, tuple[Callable[[bytes, int], bytes], str]] = {
     "checksum": (lambda data, at: data[: at + 30] + b"!" + data[at + 31 :], "match its checksum"),
     "zeros": (lambda data, at: data[:at] + bytes(61) + data[at + 61 :], "zeros before more data"),
     "small": (lambda data, at: forged(data, at, 4, "<i", 60), "smaller than its header"),
@@ -629,3 +639,81 @@ def test_a_damaged_store_is_reported(
     assert found == [] or logs_of(directory) == bytes(log.kafka)
     if not found:
         assert any("the offsets are not known" in each for each in engine.log_dirs.problems)
+
+
+@given(steps(), MUTATIONS)
+@settings(max_examples=40)
+def test_no_damage_makes_up_records(
+    tmp_path_factory: pytest.TempPathFactory,
+    taken: list[tuple[str, object]],
+    mutations: list[tuple[str, int, int]],
+) -> None:
+    directory = tmp_path_factory.mktemp("data")
+    log = written(partition_of(directory), taken)
+    known = {(each.timestamp, each.key, each.value) for each in records_of(bytes(log.kafka))}
+    assert log.segment is not None
+    path = min(log.segment.parent.glob("*.log"), key=lambda each: -each.stat().st_size)
+    path.write_bytes(mutated(path.read_bytes(), mutations))
+    engine = Engine(str(directory))
+    found, damage = scan(engine.log("t", 0).view())
+    assert {(each.timestamp, each.key, each.value) for each in found} <= known
+    offsets = [each.offset for each in found]
+    assert offsets == sorted(set(offsets))
+    assert all(str(log.segment.parent) in each.error.file for each in damage)
+    list(engine.log_dirs.problems)
+
+
+def records_of(data: bytes) -> list[Plain]:
+    """The records of the batches of a `.log`."""
+    with TemporaryDirectory() as place:
+        (Path(place) / "t-0").mkdir()
+        (Path(place) / "t-0" / f"{0:020}.log").write_bytes(data)
+        return read(open_view(Path(place) / "t-0"), isolation=UNCOMMITTED)
+
+
+def test_a_backup_has_the_files_of_kafka(converted: Path, tmp_path: Path) -> None:
+    source, stored = Engine(str(converted)), tmp_path / "backup"
+    rows = list(make_point(source, Backup(str(stored))))
+    assert not [row for row in rows if isinstance(row, PartitionFailed)]
+    found = Engine(str(stored))
+    assert found.topics() == source.topics()
+    for topic, numbers in source.topics().items():
+        for number in numbers:
+            one, other = source.log(topic, number), found.log(topic, number)
+            assert one.view().end_offset == other.view().end_offset
+            names = sorted(one.directory.files()[0])
+            assert sorted(other.directory.files()[0]) == names
+            for name in names:
+                data = one.directory.open(name).read(0, 1 << 30)
+                assert other.directory.open(name).read(0, 1 << 30) == data
+    identities = {
+        (topic, number, name): directory.open(name).identity
+        for topic, numbers in source.topics().items()
+        for number in numbers
+        for directory in [source.log(topic, number).directory]
+        for name in directory.files()[0]
+    }
+    assert len(set(identities.values())) == len(identities)
+
+
+def test_a_segment_is_found_by_its_path(tmp_path: Path) -> None:
+    log, segment, _ = three_batches(tmp_path)
+    log.roll(2)
+    log.add_other(RAFT_CONFIGURATION)
+    log.roll(3)
+    log.add(batch(1))
+    into = segment.parent
+    found = find_segment(str(into), segment.name)
+    assert found is not None
+    directory, name = found
+    assert name == f"{0:020}.log"
+    assert directory.open(name).path == str(segment)
+    assert find_segment(str(into), "snapshot") is None
+    assert find_segment(str(tmp_path / "t-0"), segment.name) is None
+    with pytest.raises(LogDirError, match="without records"):
+        find_segment(str(into), "7-2-v1.log")
+    RedpandaLog(partition_of(tmp_path, revision=30)).add(batch(1))
+    with pytest.raises(LogDirError, match="without records that are served"):
+        find_segment(str(into), segment.name)
+    with pytest.raises(LogDirError, match="in Redpanda's namespace redpanda"):
+        find_segment(str(tmp_path / "redpanda" / "controller" / "0_0"), segment.name)
