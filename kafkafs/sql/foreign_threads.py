@@ -25,14 +25,13 @@ class _Scan:
     is_read = False
 
 
-class _Scans:
+class Scans:
     """The scans that have begun and not ended. Each operation on the dict is atomic: a scan may be
     ended by the garbage collector, at any time."""
 
     def __init__(self) -> None:
         self._open: dict[int, _Scan] = {}
         self._is_over = False
-        atexit.register(self.end)
 
     def read(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yields the batches. Raises InterruptedError when the interpreter exits."""
@@ -63,4 +62,5 @@ class _Scans:
 
 
 #: The scans of this process.
-SCANS: Final = _Scans()
+SCANS: Final = Scans()
+atexit.register(SCANS.end)

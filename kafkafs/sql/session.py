@@ -3,14 +3,13 @@ them. Queries reach nothing else: no other file, no network, no Python object.""
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from os.path import join
+from os.path import dirname, join
 from typing import Any, Final, Self
 
 import duckdb
@@ -214,7 +213,7 @@ class Session:
         return QueryError(f"{what}{place}")
 
     def _no_space(self) -> str:
-        directory = os.path.dirname(self._spill)
+        directory = dirname(self._spill)
         left = f"{shutil.disk_usage(self._spill).free / 2**20:,.0f} MiB are free"
         why = f"intermediate results fit neither into memory nor into {directory} ({left})"
         return f"{why}: set TMPDIR to a directory with more space"
