@@ -26,6 +26,7 @@ from kafkafs.storage import (
 
 from ..api import LogDirectories
 from ..api.arrow import READ_COMMITTED, ArrowForm, undamaged
+from .foreign_threads import SCANS
 
 #: Into how many ranges of equally many offsets a partition is cut; a filter selects among them.
 RANGES: Final = 64
@@ -187,14 +188,21 @@ class TopicDataset(ds.Dataset):
         **options: Any,
     ) -> ds.Scanner:
         """Returns a scanner of `columns` of the records that `filter` selects. Arrow applies the
-        whole filter to the records that are read, so the ranges only spare reading."""
+        whole filter to the records that are read, so the ranges only spare reading; it does so in
+        the thread that requests them, because its other threads would free some of them later, also
+        while the interpreter exits."""
         names = self._schema.names if columns is None else list(columns)
         needed = self._schema.names if filter is not None else names or ["partition"]
         if filter is not None:
             needed = [name for name in needed if name in names or _mentions(filter, name)]
         schema = pa.schema([self._schema.field(name) for name in needed])
         return ds.Scanner.from_batches(
-            self.batches(needed, filter), schema=schema, columns=names, filter=filter, **options
+            SCANS.read(self.batches(needed, filter)),
+            schema=schema,
+            columns=names,
+            filter=filter,
+            use_threads=False,
+            **options,
         )
 
     def _ranges(self, views: Sequence[View], filter: pc.Expression | None) -> list[TopicSlice]:

@@ -9,7 +9,7 @@ import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from os.path import join
+from os.path import dirname, join
 from typing import Any, Final, Self
 
 import duckdb
@@ -49,6 +49,8 @@ _COMMENTS: Final = re.compile(r"\s+|--[^\n]*\n?|/\*.*?\*/", re.S)
 _RETURNING: Final = re.compile(r"\breturning\b", re.I)
 _EXPLAIN: Final = re.compile(r"explain\s+(\([^)]*\)\s*|analyze\s+)*", re.I)
 _UNKNOWN_TABLE: Final = re.compile(r"Table with name (.+?) does not exist!")
+# In the message of a query that would write more than the file system of its files has free.
+_NO_SPACE: Final = "max_temp_directory_size"
 _NO_DECODED: Final = re.compile(r'column "?decode')
 _EXCERPT: Final = re.compile(r"\n\s*\nLINE (\d+): (.*)\n( *)\^", re.S)
 # Words of SQL that are names of columns, too.
@@ -195,11 +197,13 @@ class Session:
 
     def _query_error(self, error: Exception, text: str) -> QueryError:
         message = self._with_place(error, text)
+        if _NO_SPACE in message or self._spill in message:
+            return QueryError(self._no_space())
         unknown = _UNKNOWN_TABLE.search(message)
         place = _place(message)
         if unknown:
             name = unknown[1]
-            hint = did_you_mean(name, self.tables())
+            hint = did_you_mean(name, [*self.tables(), *SYSTEM_TABLES])
             return QueryError(f"there is no topic or table {name}{place}{hint}")
         what = " ".join(_EXCERPT.split(message)[0].split())
         if isinstance(error, duckdb.ParserException) and _RESERVED.search(text):
@@ -207,6 +211,12 @@ class Session:
         if _NO_DECODED.search(message):
             place += self._why_not_decoded()
         return QueryError(f"{what}{place}")
+
+    def _no_space(self) -> str:
+        directory = dirname(self._spill)
+        left = f"{shutil.disk_usage(self._spill).free / 2**20:,.0f} MiB are free"
+        why = f"intermediate results fit neither into memory nor into {directory} ({left})"
+        return f"{why}: set TMPDIR to a directory with more space"
 
     def _why_not_decoded(self) -> str:
         """Returns why a topic that the statement names has no column `decoded`."""

@@ -15,6 +15,8 @@ import pyarrow.dataset as ds
 
 from kafkafs.storage import Engine, PartitionFailed, ProgressListener
 
+from .foreign_threads import SCANS
+
 if TYPE_CHECKING:
     from kafkafs.storage import TopicSummary
 
@@ -60,7 +62,12 @@ class SystemTable(ds.Dataset):
         """Returns a scanner of `columns` of the rows that `filter` selects."""
         names = self.schema.names if columns is None else list(columns)
         return ds.Scanner.from_batches(
-            self.batches(), schema=self.schema, columns=names, filter=filter, **options
+            SCANS.read(self.batches()),
+            schema=self.schema,
+            columns=names,
+            filter=filter,
+            use_threads=False,
+            **options,
         )
 
     def batches(self) -> Iterator[pa.RecordBatch]:

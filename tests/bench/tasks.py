@@ -6,6 +6,7 @@ does nothing else and mostly runs on one core.
 
 from __future__ import annotations
 
+import atexit
 import importlib
 import json
 import struct
@@ -143,6 +144,7 @@ def sql(log_dir: str, query: str) -> Task:
 
     engine = Engine(log_dir)
     session = Session(LogDirectories(engine), engine)
+    atexit.register(session.close)  # which removes its directory
     [statement] = session.statements(query)
 
     def work() -> float:

@@ -266,6 +266,23 @@ def test_a_closed_pipe_ends_a_query(shell: Shell, log_dir: Path, tmp_path: Path)
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_query_that_cannot_be_written_ends_in_order(
+    environment: Mapping[str, str], tmp_path: Path
+) -> None:
+    """Threads read ahead of what is written."""
+    with api.open(tmp_path / "data", writable=True) as log_directories:
+        log_directories.create_topic("t", 8)
+        for number in range(8):
+            log_directories["t", number].append([os.urandom(1000) for _ in range(2000)])
+    command = [sys.executable, "-m", "kafkafs", "sql", str(tmp_path / "data"), "FROM t"]
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            command, env=dict(environment), stdout=full, stderr=subprocess.PIPE, check=False
+        )
+    assert (done.returncode, done.stderr.count(b"\n")) == (1, 1), done.stderr
+    assert b"No space left on device" in done.stderr
+
+
 @pytest.mark.parametrize("form", ["table", "csv", "jsonl", "markdown"])
 def test_records_cannot_control_a_terminal(
     environment: Mapping[str, str], tmp_path: Path, form: str

@@ -213,3 +213,16 @@ def test_what_is_spilled_is_removed(log_dir: Path, tmp_path: Path, monkeypatch: 
         assert len(list(tmp_path.iterdir())) == 1
     assert list(tmp_path.iterdir()) == []
     engine.close()
+
+
+def test_no_space_for_what_is_spilled(log_dir: Path, tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    engine = Engine(str(log_dir))
+    with Session(LogDirectories(engine), engine, files=True) as session:
+        answer(session, "SET memory_limit = '30MB'; SET threads = 1")
+        answer(session, "SET max_temp_directory_size = '1MB'")
+        query = "SELECT repeat('x', 100) || a AS b FROM range(1_500_000) t(a) ORDER BY b"
+        with pytest.raises(QueryError, match=r"nor into .* are free\): set TMPDIR to") as caught:
+            answer(session, f"SELECT max(b) FROM (SELECT b, row_number() OVER () FROM ({query}))")
+        assert str(tmp_path) in str(caught.value)
+    engine.close()
