@@ -38,6 +38,7 @@ from kafkafs.storage.backup.manifest import (
 from kafkafs.storage.backup.open_repository import open_repository, writable_repository
 from kafkafs.storage.backup.uncached import UncachedWriter
 from kafkafs.storage.clock import SetClock, milliseconds
+from kafkafs.storage.concurrency import unit_threads
 from kafkafs.storage.errors import CorruptError, LogDirError, SegmentGone
 from kafkafs.storage.format.files.checkpoints import parse_offsets
 from kafkafs.storage.format.files.names import PartitionState
@@ -393,16 +394,18 @@ class TestLiveSource:
     def test_segments_that_vanish_are_listed_again(
         self, source: Path, repository: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """The broker deletes the first segments between the listing and the copying."""
+        """The broker deletes the first segments between the listing and the copying, which opens
+        one after the other here."""
+        monkeypatch.setattr(unit_threads, "processors", lambda: 1)
         copy = Copier.copy
         copied: list[str] = []
 
         def delete_first(self: Copier, file: Any, path: str, *args: Any, **kwargs: Any) -> Any:
-            copied.append(path)
-            if len(copied) == 1:
+            if not copied:
                 for old in sorted((source / "small-0").glob("*.log"))[:3]:
                     for each in (source / "small-0").glob(f"{old.stem}.*"):
                         each.rename(f"{each}.deleted")
+            copied.append(path)
             return copy(self, file, path, *args, **kwargs)
 
         monkeypatch.setattr(Copier, "copy", delete_first)
