@@ -54,7 +54,7 @@ def points(data: Path, backup: Path) -> list[FinishedPoint]:
 
 def contents(point: Path) -> dict[str, bytes]:
     """Returns the files of all partitions that do not show what time it is."""
-    found = {}
+    found: dict[str, bytes] = {}
     for partition in (point / "small" / "0", point / "large" / "0"):
         names = [name for name in FILES if (partition / name).exists()]
         assert {"values", "keys"} <= set(names)

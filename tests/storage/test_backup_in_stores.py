@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -300,7 +301,7 @@ class TestLock:
             return put(store, name, data)
 
         monkeypatch.setattr(WritableStore, "_put", ignore)
-        monkeypatch.setattr(lock.time, "sleep", lambda seconds: others and others.pop()())
+        monkeypatch.setattr(time, "sleep", lambda seconds: others and others.pop()())
         StoreLock(WritableStore(memory), STORE_LOCK).release()
         others.append(lambda: WritableStore(memory).put(STORE_LOCK, b'{"pid": 7, "host": "x"}'))
         with pytest.raises(LogDirError, match="process 7 on the host x holds the lock"):
