@@ -21,7 +21,11 @@ Contents = dict[tuple[str, int], tuple[list[Plain], int]]
 
 
 def back_up(
-    source: Path | str, repository: Path, selection: Selection = EVERYTHING, *, reread: bool = False
+    source: Path | str,
+    repository: Path | str,
+    selection: Selection = EVERYTHING,
+    *,
+    reread: bool = False,
 ) -> FinishedPoint:
     """Makes a point in time, which must have no damage."""
     request = Backup(str(repository), selection, reread=reread)
@@ -47,7 +51,7 @@ def contents(source: Path | str, at_ms: int | None = None) -> Contents:
     return {key: (scan(view)[0], view.last_stable_offset) for key, view in views.items()}
 
 
-def check(repository: Path) -> int:
+def check(repository: Path | str) -> int:
     """Verifies a backup, and returns how many points it has."""
     rows = list(verify_points(str(repository)))
     assert failures_in(rows) == []

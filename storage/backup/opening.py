@@ -16,8 +16,7 @@ from ..errors import LogDirError
 from ..io.directory import Directory
 from ..io.opening import open_directory
 from ..io.remote.settings import DEFAULTS, RemoteSettings
-from .layout import POINTS, parse_point_name
-from .open_repository import has_repository, open_repository
+from .layout import POINTS, is_repository, parse_point_name
 
 if TYPE_CHECKING:  # what only a backup needs is imported when there is one
     from .manifest import Point
@@ -36,8 +35,10 @@ def expand(path: str, at_ms: int | None, settings: RemoteSettings = DEFAULTS) ->
     a backup or of a manifest. Raises LogDirError, or CorruptError for a damaged backup."""
     found = _parse(path, settings)
     if found is None:
-        if not has_repository(path, settings):
+        if not is_repository(open_directory(path, settings)):
             return [path]
+        from .open_repository import open_repository
+
         repository = open_repository(path, settings)
         time_ms = repository.time_at(at_ms)
         manifest = repository.manifest_path(time_ms)
@@ -74,7 +75,7 @@ def _parse(path: str, settings: RemoteSettings) -> tuple[str, int, int | None] |
         return None
     time_ms, above = parse_point_name(match["name"]), match["path"]
     repository = "." if above is None else above.rstrip("/") or "/"
-    if time_ms is None or not has_repository(repository, settings):
+    if time_ms is None or not is_repository(open_directory(repository, settings)):
         return None
     number = match["number"]
     return repository, time_ms, None if number is None else int(number)
@@ -82,5 +83,7 @@ def _parse(path: str, settings: RemoteSettings) -> tuple[str, int, int | None] |
 
 @lru_cache(maxsize=_POINTS_KEPT)
 def _point(path: str, time_ms: int, settings: RemoteSettings) -> tuple[Repository, Point]:
+    from .open_repository import open_repository
+
     repository = open_repository(path, settings)
     return repository, repository.point(time_ms)

@@ -82,6 +82,27 @@ def test_the_life_of_a_backup(kafkafs: Kafkafs, clean: Path, tmp_path: Path) -> 
     assert len(rows_of(kafkafs("backup", "list", "--json", target))) == 1
 
 
+def test_a_backup_at_a_url(kafkafs: Kafkafs, clean: Path, tmp_path: Path) -> None:
+    url = f"memory://{tmp_path.name}/backup"
+    foretold = rows_of(kafkafs("backup", "--dry-run", "--json", clean, url))[-1]
+    point = rows_of(kafkafs("backup", "--json", clean, url))[-1]
+    assert (foretold["bytes"], foretold["manifest"]) == (point["bytes"], f"{url}/points")
+    assert point["manifest"].startswith(f"{url}/points/")
+    assert rows_of(kafkafs("backup", "list", "--json", url))[0]["manifest"] == point["manifest"]
+    assert lines_of(kafkafs("backup", "verify", url))[-1].endswith("complete")
+    line = f"{lines_of(kafkafs('ls', clean))[-1]}/0/records.jsonl"
+    for path in (url, point["manifest"]):
+        assert stdout_of(kafkafs("cat", path, line)) == stdout_of(kafkafs("cat", clean, line))
+        assert kafkafs("diff", path, clean).exit_code == 0
+    counted = "select topic, count(*) from partitions group by all order by all"
+    assert stdout_of(kafkafs("sql", url, counted)) == stdout_of(kafkafs("sql", clean, counted))
+    stdout_of(kafkafs("revive", url, "-o", tmp_path / "new"))
+    revived = tmp_path / "new" / "data"
+    assert stdout_of(kafkafs("cat", revived, line)) == stdout_of(kafkafs("cat", clean, line))
+    assert lines_of(kafkafs("backup", "prune", "--keep-last", "1", url))[-1].startswith("0 objects")
+    assert "cannot be written to" in kafkafs("backup", clean, "https://127.0.0.1:1/x").stderr
+
+
 def test_damage_is_reported(kafkafs: Kafkafs, clean: Path, tmp_path: Path) -> None:
     target = tmp_path / "backup"
     stdout_of(kafkafs("backup", clean, target))

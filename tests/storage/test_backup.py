@@ -6,12 +6,15 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import struct
 import subprocess
 import sys
+import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, cast
 
@@ -33,17 +36,21 @@ from kafkafs.storage.backup.manifest import (
     parse_manifest,
 )
 from kafkafs.storage.backup.open_repository import open_repository, writable_repository
+from kafkafs.storage.backup.uncached import UncachedWriter
 from kafkafs.storage.clock import SetClock, milliseconds
+from kafkafs.storage.concurrency import unit_threads
 from kafkafs.storage.errors import CorruptError, LogDirError, SegmentGone
 from kafkafs.storage.format.files.checkpoints import parse_offsets
 from kafkafs.storage.format.files.names import PartitionState
 from kafkafs.storage.format.records.record_columns import RecordColumns, SimpleRecord
+from kafkafs.storage.io.durable import WritableDirFd
 from kafkafs.storage.log_dirs.engine import Engine
 from kafkafs.storage.log_dirs.log_dir import LogDir
 from kafkafs.storage.log_dirs.selection import Selection
 from kafkafs.storage.log_manager import LogManager
-from kafkafs.storage.operations.backup import fixing, making
+from kafkafs.storage.operations.backup import copier, fixing, making
 from kafkafs.storage.operations.backup.copier import Copier
+from kafkafs.storage.operations.backup.file_copier import LogBatches
 from kafkafs.storage.operations.backup.points import list_points, prune_points, verify_points
 from kafkafs.storage.operations.backup.request import Backup, FinishedPoint
 from kafkafs.storage.operations.groups import ListGroups, list_groups
@@ -257,20 +264,148 @@ class TestIncrements:
         assert check(repository) == 2
 
 
+class TestParts:
+    """A large file becomes several objects, of which each begins with a batch."""
+
+    PART = 8_000
+
+    @pytest.fixture
+    def source(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+        """A directory with a segment of 100 batches of 700 bytes, of which the index knows most."""
+        monkeypatch.setattr(copier, "PART_BYTES", self.PART)
+        monkeypatch.setattr(copier, "_MOST_BYTES", 2 * self.PART)
+        monkeypatch.setattr(copier, "SMALL_BYTES", 100)
+        monkeypatch.setattr(copier, "_READ_BYTES", 1000)
+        path = tmp_path / "source"
+        with LogManager(str(path)) as engine:
+            engine.create_topic("large", 1, {"index.interval.bytes": "500"})
+            append(engine, "large", 100, 620)
+        return path
+
+    def log(self, source: Path) -> Path:
+        (log,) = (source / "large-0").glob("*.log")
+        return log
+
+    def pieces(self, repository: Path) -> Sequence[Piece]:
+        found = open_repository(str(repository))
+        files = found.point(found.times()[-1]).files
+        (log,) = [file for file in files if file.path.endswith(".log")]
+        return log.pieces
+
+    def test_parts_begin_with_batches(self, source: Path, repository: Path) -> None:
+        back_up(source, repository)
+        pieces = self.pieces(repository)
+        assert len(pieces) > self.log(source).stat().st_size // self.PART
+        data, ends = self.log(source).read_bytes(), {0}
+        while max(ends) < len(data):
+            begin = max(ends)
+            ends.add(begin + 12 + int.from_bytes(data[begin + 8 : begin + 12], "big"))
+        assert {*accumulate(piece.size for piece in pieces)} <= ends
+        assert contents(repository) == contents(source)
+        with LogManager(str(source)) as engine:
+            append(engine, "large", 20, 620)
+        second = back_up(source, repository)
+        assert second.stored < 20 * 750 + self.PART + 3000  # the last part is joined, no other
+        assert self.pieces(repository)[: len(pieces) - 1] == pieces[:-1]
+        assert contents(repository) == contents(source)
+        assert check(repository) == 2
+
+    @pytest.mark.parametrize("index", ["missing", "short", "hostile"])
+    def test_an_index_that_is_wrong(self, source: Path, repository: Path, index: str) -> None:
+        """Nothing sound is reported as damaged, and no object becomes too large."""
+        (file,) = (source / "large-0").glob("*.index")
+        if index == "missing":
+            file.unlink()
+        elif index == "short":
+            file.write_bytes(file.read_bytes()[:80])
+        else:  # ascending, but next to batches
+            entries = zip(*[iter(struct.unpack(">198i", file.read_bytes()))] * 2, strict=True)
+            wrong = [number for offset, position in entries for number in (offset, position + 1)]
+            file.write_bytes(struct.pack(">198i", *wrong))
+        back_up(source, repository)
+        pieces = self.pieces(repository)
+        assert len(pieces) > 3
+        assert max(piece.size for piece in pieces) < 2 * self.PART + 2000
+        assert contents(repository) == contents(source)
+
+    def test_batches_that_only_seem_to_begin_a_part(
+        self, source: Path, repository: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        boundary = LogBatches.boundary
+        monkeypatch.setattr(
+            LogBatches, "boundary", lambda self, position: boundary(self, position) + 3
+        )
+        back_up(source, repository)
+        assert contents(repository) == contents(source)
+
+    def test_damage_in_parts(self, source: Path, repository: Path) -> None:
+        """Is reported as of one walk, also offsets that go back from one part to the next."""
+        log = self.log(source)
+        back_up(source, repository)
+        cut = self.pieces(repository)[0].size
+        data, request = bytearray(log.read_bytes()), Backup(str(repository), reread=True)
+        data[cut + 100] ^= 1
+        log.write_bytes(data)
+        rows = list(making.make_point(Engine(str(source)), request))
+        (failure,) = failures_in(rows)
+        assert f"position {cut}" in failure
+        data[cut + 100] ^= 1
+        first, second = 0, cut
+        length = 12 + int.from_bytes(data[8:12], "big")
+        data[second : second + length] = data[first : first + length]  # offset 0 again
+        log.write_bytes(data)
+        rows = list(making.make_point(Engine(str(source)), request))
+        assert any(f"position {cut}" in failure for failure in failures_in(rows))
+        copy = Engine(str(repository)).log("large", 0).view().segments[0].files.log()
+        assert copy.holds(bytes(data))
+
+    def test_parts_of_a_run_without_a_point_are_used(self, source: Path, repository: Path) -> None:
+        back_up(source, repository)
+        for manifest in (repository / "points").iterdir():
+            manifest.unlink()
+        (large, *_) = (repository / "objects" / "large-0").iterdir()
+        large.unlink()
+        before = {path.name: path.stat().st_ino for path in (repository / "objects").rglob("*.*")}
+        assert back_up(source, repository).stored < self.PART + 2000
+        after = {path.name: path.stat().st_ino for path in (repository / "objects").rglob("*.*")}
+        assert before.items() <= after.items()
+
+
+def test_direct_writes_of_all_sizes() -> None:
+    """On a file system that has them, and after it has refused one."""
+    directory = Path(tempfile.mkdtemp(dir=Path.home()))
+    try:
+        for refused in (False, True):
+            for sizes in ((0,), (1,), (4096,), (1 << 20,), (5000, 1 << 20, 3), (1 << 21, 4095)):
+                file = WritableDirFd(directory).create("file")
+                writer = UncachedWriter(file)
+                if refused:
+                    writer._use_cache()
+                parts = [os.urandom(size) for size in sizes]
+                for part in parts:
+                    writer.write(part)
+                writer.finish()
+                assert (directory / "file").read_bytes() == b"".join(parts)
+    finally:
+        shutil.rmtree(directory)
+
+
 class TestLiveSource:
     def test_segments_that_vanish_are_listed_again(
         self, source: Path, repository: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """The broker deletes the first segments between the listing and the copying."""
+        """The broker deletes the first segments between the listing and the copying, which opens
+        one after the other here."""
+        monkeypatch.setattr(unit_threads, "processors", lambda: 1)
         copy = Copier.copy
         copied: list[str] = []
 
         def delete_first(self: Copier, file: Any, path: str, *args: Any, **kwargs: Any) -> Any:
-            copied.append(path)
-            if len(copied) == 1:
+            if not copied:
                 for old in sorted((source / "small-0").glob("*.log"))[:3]:
                     for each in (source / "small-0").glob(f"{old.stem}.*"):
                         each.rename(f"{each}.deleted")
+            copied.append(path)
             return copy(self, file, path, *args, **kwargs)
 
         monkeypatch.setattr(Copier, "copy", delete_first)

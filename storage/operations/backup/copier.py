@@ -89,14 +89,16 @@ class _Part:
 def _parts(start: int, end: int, batches: LogBatches | None) -> list[_Part]:
     """Returns the parts of a range, each but the last of about PART_BYTES. Those of a log begin
     with a batch."""
+    if start == end:
+        return []
     cuts = [start]
-    while start < end and end - cuts[-1] > PART_BYTES:
+    while end - cuts[-1] > PART_BYTES:
         cut = cuts[-1] + PART_BYTES
         cut = cut if batches is None else batches.boundary(cut)
         if cut - cuts[-1] < PART_BYTES // 2:  # the index is missing, or knows too little
             break
         cuts.append(cut)
-    return [_Part(*each) for each in pairwise((*cuts, end)) if start < end]
+    return [_Part(*each) for each in pairwise((*cuts, end))]
 
 
 def _is_disordered(parts: Sequence[_Part]) -> bool:
@@ -148,7 +150,8 @@ class Copier(FileCopier):
             return earlier
         kept = [] if prior is None else self._kept(source, size, prior, state)
         start = sum(piece.size for piece in kept)
-        while kept and start < size and kept[-1].size <= min(size - start, PART_BYTES):
+        # Those of a whole part stay, so that a log that grows is not copied again.
+        while kept and kept[-1].size <= size - start and kept[-1].size < PART_BYTES // 2:
             start -= kept.pop().size
         advance(start)
         parts = _parts(start, size, batches)
