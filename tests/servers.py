@@ -80,16 +80,16 @@ def web(root: Path, *, knows_ranges: bool = True) -> Iterator[str]:
 
 class _Login(paramiko.ServerInterface):
     def check_auth_none(self, username: str) -> int:
-        return paramiko.AUTH_SUCCESSFUL
+        return int(paramiko.AUTH_SUCCESSFUL)
 
     def check_auth_publickey(self, username: str, key: object) -> int:
-        return paramiko.AUTH_SUCCESSFUL
+        return int(paramiko.AUTH_SUCCESSFUL)
 
     def get_allowed_auths(self, username: str) -> str:
         return "publickey"
 
     def check_channel_request(self, kind: str, channel_id: int) -> int:
-        return paramiko.OPEN_SUCCEEDED
+        return int(paramiko.OPEN_SUCCEEDED)
 
 
 class _Files(paramiko.SFTPServerInterface):

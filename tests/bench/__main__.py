@@ -29,6 +29,7 @@ from tests.bench import (
     records,
     recovering,
     remote_reading,
+    remote_scanning,
     removing,
     restoring,
     reviving,
@@ -89,6 +90,7 @@ ROWS: dict[int, Sequence[Callable[[Plan], Outcomes]]] = {
     45: [querying.against_kcat],
     46: [backing_up.against_copy],
     47: [remote_reading.in_bucket],
+    49: [remote_scanning.segments],
 }
 
 
