@@ -315,6 +315,7 @@ from .operations.reindex import reindexed_partitions as reindexed_partitions
 from .operations.reindex import transactions_to_reindex as transactions_to_reindex
 from .operations.remote import RemotePart as RemotePart
 from .operations.remote import remote_part as remote_part
+from .operations.remote import unread_part as unread_part
 from .operations.remote import unread_parts as unread_parts
 from .operations.report.model import CodecUse as CodecUse
 from .operations.report.model import LogDirsReport as LogDirsReport

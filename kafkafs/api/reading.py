@@ -6,6 +6,7 @@ The engine, numpy and pyarrow are imported when they are first needed.
 from __future__ import annotations
 
 import operator
+import warnings
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -71,6 +72,7 @@ class LogDirectories(_ForReading):
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
+        self._examined: set[TopicPartition] = set()  # for offsets that are not read
 
     @property
     def topics(self) -> dict[str, list[int]]:
@@ -97,7 +99,20 @@ class LogDirectories(_ForReading):
         before they read. Raises UnknownTopic, and UnknownPartition if one is just being deleted."""
         self._engine.close_removed_if_due()
         numbers = self._engine.numbers_of(topic)
-        return [self._engine.log(topic, number).view() for number in numbers]
+        views = [self._engine.log(topic, number).view() for number in numbers]
+        for view in views:
+            self._warn_of_unread(view)
+        return views
+
+    def _warn_of_unread(self, view: View) -> None:
+        """Warns once of offsets before the log that remote storage has, where they are not read."""
+        from kafkafs.storage import unread_part
+
+        key = (view.topic, view.partition)
+        if key not in self._examined:
+            self._examined.add(key)
+            if line := unread_part(self._engine, view):
+                warnings.warn(line, stacklevel=4)
 
     def __iter__(self) -> Iterator[Partition]:
         """Yields all existing partitions, by topic and number."""
@@ -221,8 +236,11 @@ class LogDirectories(_ForReading):
 
     @property
     def problems(self) -> list[str]:
-        """Problems in the directories that do not prevent reading, a line each."""
-        return list(self._engine.problems)
+        """Problems in the directories that do not prevent reading, a line each; among them, which
+        partitions read so far have offsets in remote storage that are not read."""
+        from kafkafs.storage import unread_parts
+
+        return [*self._engine.problems, *unread_parts(self._engine, "see the config kafkafs.tier")]
 
     def close(self) -> None:
         """Closes the files. A later read opens them again."""
@@ -423,6 +441,8 @@ class Partition(_ForReading):
         level = _isolation(isolation)
         view = self._log.view()
         low, high = span.offsets(view, level)
+        if low is None or low < view.start_offset:
+            self._log_directories._warn_of_unread(view)
         return undamaged(view.scan(low, high, level, ahead=ahead), on_damage)
 
     def compacted(self, at: Time | None = None) -> Compacted:

@@ -71,12 +71,22 @@ def _is_tiered(engine: Engine, topic: str) -> bool:
     return engine.topic_config(topic).config.remote_storage_enable
 
 
-def unread_parts(engine: Engine) -> Iterator[str]:
+def unread_parts(engine: Engine, advice: str = "see --tier") -> Iterator[str]:
     """Yields a line for each partition opened so far with offsets that are not read."""
     for log in engine.opened():
         try:
-            found = remote_part(engine, (log.topic, log.partition), log.view())
+            view = log.view()
         except (StorageError, OSError):  # reported where it matters
             continue
-        if found.unread:
-            yield f"{log.topic}/{log.partition}: {found.unread}, and were not read; see --tier"
+        if line := unread_part(engine, view, advice):
+            yield line
+
+
+def unread_part(engine: Engine, view: View, advice: str = "see the config kafkafs.tier") -> str:
+    """Returns a line that says which offsets of a partition are not read, "" if all are."""
+    try:
+        unread = remote_part(engine, (view.topic, view.partition), view).unread
+    except (StorageError, OSError):  # reported where it matters
+        return ""
+    place = f"{view.topic}/{view.partition}"
+    return f"{place}: {unread}, and were not read; {advice}" if unread else ""

@@ -213,3 +213,24 @@ def test_the_past_cannot_be_changed(tmp_path: Path) -> None:
     assert not (tmp_path / "new").exists()
     with pytest.raises(ValueError, match="'soon' is not a time"):
         kafkafs.open(tmp_path, at="soon")
+
+
+def test_offsets_in_remote_storage_that_are_not_read_are_a_warning(
+    corpus: Corpus, recwarn: pytest.WarningsRecorder
+) -> None:
+    tiered = corpus("tier43")
+    unread = "t-gzip/0: offsets 0 to 350 are in remote storage, and were not read;"
+    with kafkafs.open(tiered / "logs") as directory:
+        partition = directory["t-gzip", 0]
+        with pytest.warns(UserWarning, match=unread):
+            partition.records()
+        partition.records()  # warns once
+        assert directory.problems == [f"{unread} see the config kafkafs.tier"]
+        with pytest.warns(UserWarning, match="t-lz4/0: offsets 0 to 200 "):
+            directory.views("t-lz4")
+        directory["t-many", 0].records(start=directory["t-many", 0].start_offset)
+    configs = {"kafkafs.tier": str(tiered / "tier")}
+    with kafkafs.open(tiered / "logs", configs=configs) as directory:
+        assert len(list(directory["t-gzip", 0].records())) == 351
+        assert directory.problems == []
+    assert not recwarn.list

@@ -29,6 +29,7 @@ from tests.bench import (
     records,
     recovering,
     remote_reading,
+    remote_scanning,
     removing,
     restoring,
     reviving,
@@ -90,6 +91,7 @@ ROWS: dict[int, Sequence[Callable[[Plan], Outcomes]]] = {
     46: [backing_up.against_copy],
     47: [remote_reading.in_bucket],
     48: [avro_values.lines],
+    49: [remote_scanning.segments],
 }
 
 

@@ -10,11 +10,14 @@ import os
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from email.utils import formatdate
+from functools import lru_cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import ClassVar
 from unittest.mock import patch
 from urllib.parse import parse_qs, unquote, urlsplit
 from urllib.request import urlopen
@@ -31,7 +34,7 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 128
     root = Path()
-    requests = 0
+    counts: ClassVar[Counter[str]] = Counter()
     latency = 0.0  # of each request, in seconds
     rate = 0.0  # of each connection, in bytes per second; 0 is no limit
 
@@ -44,13 +47,15 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         split = urlsplit(self.path)
         if split.path == _COUNT:
-            self._answer(200, str(self.server.requests).encode())
-            self.server.requests = 0
+            counts = self.server.counts
+            self._answer(200, f"{counts['lists']} {counts['objects']}".encode())
+            counts.clear()
             return
-        self.server.requests += 1
         time.sleep(self.server.latency)
         query = parse_qs(split.query)
-        if "list-type" in query:
+        is_list = "list-type" in query
+        self.server.counts["lists" if is_list else "objects"] += 1
+        if is_list:
             self._list(unquote(split.path).strip("/"), query)
         else:
             self._object(self.server.root / unquote(split.path).lstrip("/"))
@@ -93,7 +98,7 @@ class _Handler(BaseHTTPRequestHandler):
         [prefix] = query.get("prefix", [""])
         [after] = query.get("continuation-token", [""])
         root = self.server.root / bucket
-        keys = sorted(str(path.relative_to(root)) for path in root.rglob("*") if path.is_file())
+        keys = _keys(root)
         found = [key for key in keys if key.startswith(prefix) and key > after]
         page = found[:_KEYS_OF_A_PAGE]
         more = len(page) < len(found)
@@ -116,6 +121,12 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, *args: object) -> None:
         pass
+
+
+@lru_cache(maxsize=4)
+def _keys(bucket: Path) -> list[str]:
+    """Returns all keys of a bucket, which does not change."""
+    return sorted(str(path.relative_to(bucket)) for path in bucket.rglob("*") if path.is_file())
 
 
 def _described(root: Path, key: str) -> str:
@@ -147,10 +158,12 @@ def serving(root: Path, latency: float = 0, rate: float = 0) -> Iterator[str]:
             process.terminate()
 
 
-def count(url: str) -> int:
-    """Returns the number of requests that a server had, and counts from 0 again."""
+def counted(url: str) -> tuple[int, int]:
+    """Returns how many lists and objects, or parts of them, a server was asked for, and counts from
+    0 again."""
     with urlopen(f"{url}{_COUNT}") as answer:
-        return int(answer.read())
+        lists, objects = answer.read().split()
+    return int(lists), int(objects)
 
 
 def main() -> None:

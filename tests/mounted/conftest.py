@@ -55,11 +55,11 @@ def mount(tmp_path: Path) -> Iterator[Mounting]:
     with ExitStack() as stack:
 
         def start(
-            log_dirs: Path | Sequence[Path],
+            log_dirs: Path | str | Sequence[Path],
             options: str = "",
             settings: Mapping[str, str] | None = None,
         ) -> Mount:
-            paths = [log_dirs] if isinstance(log_dirs, Path) else list(log_dirs)
+            paths = [log_dirs] if isinstance(log_dirs, Path | str) else list(log_dirs)
             place = tmp_path / f"mount-{len(list(tmp_path.glob('mount-*')))}"
             place.mkdir()
             return stack.enter_context(mounted(paths, place, options, settings))

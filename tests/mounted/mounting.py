@@ -81,7 +81,7 @@ class Mount:
 
 
 def start(
-    log_dirs: Sequence[Path],
+    log_dirs: Sequence[Path | str],
     point: Path,
     options: str,
     log: Path,
@@ -100,7 +100,7 @@ def start(
 
 @contextmanager
 def mounted(
-    log_dirs: Sequence[Path],
+    log_dirs: Sequence[Path | str],
     place: Path,
     options: str = "",
     settings: Mapping[str, str] | None = None,

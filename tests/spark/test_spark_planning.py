@@ -8,7 +8,7 @@ import os
 import shutil
 import signal
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from itertools import pairwise
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from kafkafs.spark.options import ReadOptions
 from kafkafs.spark.read import forks, planning
 from kafkafs.spark.read.conditions import Conditions, conditions_of
 from kafkafs.spark.read.planning import INTERNAL_TOPICS, find_log_dirs, grouped, plan
+from kafkafs.spark.read.streaming import Stream
 from kafkafs.spark.workers import without_collections
 from kafkafs.storage.errors import DataLoss, LogDirError
 from kafkafs.storage.format.records.record_columns import SimpleRecord
@@ -411,3 +412,24 @@ def test_collections_are_only_suspended() -> None:
         assert not gc.isenabled()
         raise DataLoss
     assert gc.isenabled()
+
+
+def test_offsets_in_remote_storage_that_are_not_read_are_a_warning(
+    corpus: Corpus, caplog: pytest.LogCaptureFixture
+) -> None:
+    tiered = corpus("tier43")
+    line = (
+        "t-lz4/0: offsets 0 to 200 are in remote storage, and were not read;"
+        " see the option kafkafs.tier"
+    )
+    planned(tiered / "logs", subscribe="t-lz4")
+    assert [record.getMessage() for record in caplog.records] == [line]
+    caplog.clear()
+    options = ReadOptions.parse({"path": str(tiered / "logs"), "subscribe": "t-lz4"})
+    with closing(Stream([str(tiered / "logs")], options)) as stream:
+        stream.next_end(None, limited=False)
+    assert [record.getMessage() for record in caplog.records] == [line]
+    caplog.clear()
+    planned(tiered / "logs", subscribe="t-lz4", startingOffsets='{"t-lz4": {"0": 250}}')
+    planned(tiered / "logs", subscribe="t-lz4", **{"kafkafs.tier": str(tiered / "tier")})
+    assert not caplog.records

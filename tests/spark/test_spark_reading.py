@@ -19,11 +19,13 @@ from kafkafs.spark.read.reading import LOSSES, Reading
 from kafkafs.storage.errors import CorruptError, DataLoss, LogDirError
 from kafkafs.storage.format.layout import Codec
 from kafkafs.storage.format.records.record_columns import SimpleRecord
+from kafkafs.storage.io import opening
 from kafkafs.storage.io.disk import OpenFile
+from kafkafs.storage.io.remote import block_source
 from kafkafs.storage.operations.offset_ranges import OffsetRange
-from tests import answers
+from tests import answers, s3
 from tests.building import BatchFields, build_batch, frame_batch
-from tests.logs import TopicSettings, walk, write_log_dir, write_partition
+from tests.logs import PartitionWriter, TopicSettings, walk, write_log_dir, write_partition
 from tests.spark.expected import rows_of_kafka
 
 Corpus = Callable[[str], Path]
@@ -401,3 +403,34 @@ def test_a_range_by_json(corpus: Corpus) -> None:
         "endingOffsets": json.dumps({"orders": {"1": 610}}),
     }
     assert Read(corpus("kafka43-clean"), options).offsets() == list(range(600, 610))
+
+
+def test_segments_in_a_bucket_take_a_request_each(tmp_path: Path) -> None:
+    count = 40
+    writer = PartitionWriter(tmp_path / "t-0", TopicSettings())
+    for base in range(0, 2 * count, 2):
+        if base:
+            writer.roll(base)
+        records = [SimpleRecord(1000 + base, b"key", b"value")] * 2
+        writer.append(build_batch(records, BatchFields(base_offset=base)))
+    writer.close()
+    write_log_dir(tmp_path, {("t", 0): 2 * count})
+    with s3.serving() as server:
+        read = Read(server.upload(tmp_path, "segments"))
+
+        def requests() -> tuple[int, int]:
+            paths = [path for _, path, _ in server.proxy.requests]
+            server.proxy.requests.clear()
+            lists = sum("list-type" in path for path in paths)
+            return lists, len(paths) - lists
+
+        ranges = plan(find_log_dirs(read.parsed.paths), read.parsed)
+        lists, objects = requests()
+        assert lists == 1
+        assert objects <= 8  # of the directory and the partition, and of no segment but the last
+        opening._sources.clear()  # as in another process
+        block_source.block_cache.cache_clear()
+        assert sum(map(len, read.reading.records(ranges, OFFSETS))) == 2 * count
+        lists, objects = requests()
+        assert lists == 1
+        assert count <= objects <= count + 8

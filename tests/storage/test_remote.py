@@ -22,6 +22,7 @@ from kafkafs.storage.log.read.transactions import Isolation
 from kafkafs.storage.log_dirs.engine import Engine
 from tests import s3
 from tests.s3 import SECRET, Fault
+from tests.waiting import wait_until
 
 #: Lists at every use, and keeps nothing, so that each test sees what it did.
 FRESH = RemoteSettings(list_ms=0, memory_bytes=0)
@@ -321,3 +322,24 @@ def test_names_of_a_bucket_that_are_no_names_are_problems(
     engine = Engine(url)
     assert f"{url}/a//b: not a valid file name, not served" in engine.problems
     assert "orders" in engine.topics()
+
+
+def test_the_segments_that_follow_are_read_ahead(server: s3.S3) -> None:
+    names = [f"{base:020}.log" for base in range(0, 60, 10)]
+    for name in names:
+        server.put(f"following/t-0/{name}", name.encode())
+    settings = RemoteSettings(memory_bytes=64 << 20)
+    directory = open_directory("s3://bucket/following", settings).child("t-0")
+
+    def read(name: str) -> None:
+        assert directory.open(name).read(0, 100) == name.encode()
+
+    directory.list()
+    server.proxy.requests.clear()
+    read(names[1])  # as for a look-up
+    assert len(server.proxy.requests) == 1
+    read(names[2])
+    wait_until(lambda: len(server.proxy.requests) == 5)
+    for name in names[3:]:
+        read(name)
+    assert len(server.proxy.requests) == 5

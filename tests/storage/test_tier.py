@@ -215,6 +215,32 @@ def test_a_place_that_is_no_remote_storage(
         Engine(str(corpus(CORPUS) / "logs"), {"kafkafs.tier": str(place)})
 
 
+def test_a_segment_that_leaves_a_bucket_is_no_longer_read(corpus: Corpus) -> None:
+    """The first one goes, so that the newest object, and its time, stay as they were."""
+    import fsspec
+
+    memory = fsspec.filesystem("memory")
+    tier = corpus(CORPUS) / "tier" / INNER
+    for path in sorted(tier.glob(f"{TOPIC}-0-*/*")):
+        memory.pipe_file(f"/leaving/{path.relative_to(tier)}", path.read_bytes())
+    configs = {"kafkafs.tier": "memory://leaving", "kafkafs.remote.list.ms": "0"}
+    tier_of = Engine(str(corpus(CORPUS) / "logs"), configs).log_dirs.tier
+    assert tier_of is not None
+    layout = tier_of.layout
+    log = Engine("memory://leaving", {"kafkafs.remote.list.ms": "0"}).log(TOPIC, 0)
+    [key] = layout.partitions()
+    before = layout.stamp(key)
+    assert log.view().start_offset == 0
+    for name in memory.glob("/leaving/*/00000000000000000000-*"):
+        memory.rm_file(name)
+    after = layout.stamp(key)
+    assert after != before
+    assert after[-1] == before[-1]
+    assert log.view().start_offset == 171
+    memory.rm("/leaving", recursive=True)
+    assert layout.stamp(key) == ()
+
+
 # -- damage ---------------------------------------------------------------------------------------
 
 TOPIC = "t-many"  # partition 0 has remote segments from 0, 171, 311, 458, 580, 726 and 867 on

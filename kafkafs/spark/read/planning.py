@@ -34,6 +34,7 @@ from kafkafs.storage import (
     is_directory,
     is_local,
     printable,
+    unread_part,
 )
 
 from ..option_texts import OptionError
@@ -112,7 +113,9 @@ def plan(
         survey = Survey(engine)
 
         def ranges_of(keys: Sequence[TopicPartition]) -> list[OffsetRange]:
-            spans = (span for key in keys for span in _spans(survey, key, options, conditions))
+            spans = (
+                span for key in keys for span in _spans(engine, survey, key, options, conditions)
+            )
             return _ranges(spans, options)
 
         keys = [key for key in selected if conditions.selects(key)]
@@ -129,6 +132,13 @@ def open_engine(log_dirs: Sequence[str], options: ReadOptions) -> Engine:
     for problem in engine.problems:
         LOGGER.warning("%s", problem)
     return engine
+
+
+def warn_of_unread(engine: Engine, view: View) -> None:
+    """Logs a warning if a partition has offsets before its start in remote storage, where they are
+    not read."""
+    if line := unread_part(engine, view, "see the option kafkafs.tier"):
+        LOGGER.warning("%s", line)
 
 
 READ_REST: Final = "Set the option failOnDataLoss to false to read what is there"
@@ -224,7 +234,11 @@ def check_named(limit: OffsetRangeLimit, selected: Iterable[TopicPartition]) -> 
 
 
 def _spans(
-    survey: Survey, key: TopicPartition, options: ReadOptions, conditions: Conditions
+    engine: Engine,
+    survey: Survey,
+    key: TopicPartition,
+    options: ReadOptions,
+    conditions: Conditions,
 ) -> Iterator[OffsetSpan]:
     """Yields the span to read of one partition, if there is any. A topic id that is unreadable
     counts as none: a batch also reads what is left of a damaged directory."""
@@ -237,6 +251,8 @@ def _spans(
         LOGGER.warning("%s: a re-creation of the topic will not be detected", found.problem)
     view = found.view
     start, end = bound(view, options.starting, options), bound(view, options.ending, options)
+    if start == view.start_offset:
+        warn_of_unread(engine, view)
     start, end = conditions.narrow(view, start, end, options.isolation)
     if start < end:
         yield OffsetSpan.of(view, start, end, found.topic_id)

@@ -33,6 +33,7 @@ from .planning import (
     cut,
     open_engine,
     report_loss,
+    warn_of_unread,
 )
 from .topic_ids import by_topic, read_ids
 
@@ -72,6 +73,7 @@ class Stream:
             check_topics(self._engine.topics(), self._options)
             check_named(self._options.starting, latest.offsets)
             start = PartitionOffsets(self._starting(latest.offsets), latest.topic_ids)
+            self._warn_of_unread(start)
         start = self._with_ids(start, latest.topic_ids)
         others = self._others(start, latest)
         if self._options.fail_on_data_loss:  # else `plan` warns of them
@@ -156,6 +158,12 @@ class Stream:
             if view is not None:
                 found[key] = min(bound(view, options.starting, options), end)
         return found
+
+    def _warn_of_unread(self, start: PartitionOffsets) -> None:
+        for key, offset in start.offsets.items():
+            view = self._view(key)
+            if view is not None and offset == view.start_offset:
+                warn_of_unread(self._engine, view)
 
     # -- topic ids ------------------------------------------------------------------------------
 

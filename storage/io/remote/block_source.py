@@ -19,7 +19,7 @@ from .source import SnapshotNode, Source
 #: Blocks of one request, at most.
 _SPAN: Final = 16
 _THREADS: Final = 16
-# As many calls of `will_read` back, a file counts as one that is being read.
+# As many calls of `will_read` back, a partition counts as one that is being read.
 _LATELY: Final = 32
 # A file of up to this size is read whole, also an index, of which a reader needs entries all over.
 _WHOLE: Final = 1 << 20
@@ -39,18 +39,16 @@ def _threads(_pid: int) -> ThreadPoolExecutor:
 
 
 class BlockSource(Source):
-    """A source whose `fetch` is slow. `is_parallel`: whether several fetches at a time are faster
-    than one after the other."""
-
-    is_parallel = True
+    """A source whose `fetch` is slow."""
 
     def __init__(self, settings: RemoteSettings) -> None:
+        super().__init__()
         self.settings = settings
         self._cache = block_cache(settings)
         self._pid = os.getpid()
         self._coming: dict[BlockKey, Future[bytes]] = {}  # requested now, by the first block
         self._starts: dict[BlockKey, BlockKey] = {}  # of each block that is coming, the first one
-        self._ahead_of: deque[str] = deque(maxlen=_LATELY)  # the files that are read in order
+        self._ahead_of: deque[str] = deque(maxlen=_LATELY)  # directories of files that are read
         self._lock = threading.Lock()  # guards the three
 
     @abstractmethod
@@ -85,7 +83,7 @@ class BlockSource(Source):
         if not self.is_parallel:
             return
         with self._lock:
-            self._ahead_of.append(path)
+            self._ahead_of.append(path.rpartition("/")[0])
             readers = len(set(self._ahead_of))
         # What is evicted before it is read would be requested twice.
         size = min(size, self.settings.memory_bytes // 2 // readers)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from itertools import chain, islice
 from os import stat_result
 
 from ...errors import CorruptError, LogDirError, SegmentGone
@@ -20,6 +22,10 @@ from .source import SnapshotNode, Source
 # keeps all threads of `block_source.py` busy: a server limits the speed of each connection.
 _AHEAD_FACTOR = 16
 _MOST_AHEAD = 64 << 20
+# Of small segments, so many that follow are read ahead.
+_FILES_AHEAD = 32
+# Of so many readers it is remembered that they finished a segment.
+_READERS = 64
 
 
 class RemoteDirectory(Directory):
@@ -121,7 +127,7 @@ class HeldRemoteDirectory(HeldDirectory):
             raise SegmentGone(path)
         if node.kind is not FileType.FILE:
             raise CorruptError(f"a {node.kind}, not a regular file", path)
-        return RemoteFile(self._source, path, node)
+        return RemoteFile(self._source, path, node, self._node)
 
     def is_removed(self) -> bool:
         try:
@@ -135,13 +141,15 @@ class HeldRemoteDirectory(HeldDirectory):
 class RemoteFile(ReadableFile):
     """A file as it was listed: a read fails if it is another one by now."""
 
-    __slots__ = ("_end", "_in_order", "_node", "_source", "_start")
+    __slots__ = ("_end", "_in_order", "_node", "_parent", "_source", "_start")
 
-    def __init__(self, source: Source, path: str, node: SnapshotNode) -> None:
+    def __init__(self, source: Source, path: str, node: SnapshotNode, parent: SnapshotNode) -> None:
+        """`parent` is the directory."""
         self.path = path
         self.identity = (node.status.st_dev, node.status.st_ino)
         self._source = source
         self._node = node
+        self._parent = parent
         # Start and end of the last read, and how much was read in order up to there. Races between
         # threads only cost speed.
         self._start = 0
@@ -185,15 +193,44 @@ class RemoteFile(ReadableFile):
         # A reader of batches goes back to the beginning of the one that it has only a part of.
         is_next = self._start < position <= self._end
         self._start, self._end = position, end
+        before = self._in_order if is_next else 0
+        if position == 0:
+            before = self._source.in_order.pop(self.path, 0)
+            is_next = before > 0
+        self._in_order = before + len(view) if is_next or position == 0 else 0
         # A reader who went on where he had stopped will do so again.
-        self._in_order = self._in_order + len(view) if is_next else 0
-        ahead = min(_AHEAD_FACTOR * self._in_order, _MOST_AHEAD, self._node.size - end)
-        if ahead > 0:
-            self._source.will_read(self.path, self._node, end, ahead)
+        self._read_ahead(end, min(_AHEAD_FACTOR * self._in_order, _MOST_AHEAD) if is_next else 0)
         self._source.read(self.path, self._node, position, view)
+
+    def _read_ahead(self, position: int, size: int) -> None:
+        """Announces the next `size` bytes, of this file and of the segments that follow."""
+        ahead = min(size, self._node.size - position)
+        if ahead > 0:
+            self._source.will_read(self.path, self._node, position, ahead)
+        size -= self._node.size - position
+        if not self.path.endswith(".log") or not self._source.is_parallel:
+            return
+        above, _, name = self.path.rpartition("/")
+        following = self._parent.logs_after(name)
+        if position >= self._node.size and (first := next(following, "")):
+            _note(self._source.in_order, f"{above}/{first}", self._in_order)
+            following = chain((first,), following)
+        for name in islice(following, _FILES_AHEAD):
+            node = self._parent.get((name,))
+            if size <= 0 or node is None:
+                return
+            if node.kind is FileType.FILE and node.size:
+                self._source.will_read(f"{above}/{name}", node, 0, min(size, node.size))
+                size -= node.size
 
     def __repr__(self) -> str:
         return f"RemoteFile({self.path!r})"
+
+
+def _note(in_order: OrderedDict[str, int], path: str, size: int) -> None:
+    in_order[path] = size
+    if len(in_order) > _READERS:
+        in_order.popitem(last=False)
 
 
 def _entry(

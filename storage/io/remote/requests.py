@@ -38,8 +38,10 @@ _PASSING_TYPES: Final = frozenset(
      "ClientConnectorError", "ClientOSError", "EndpointConnectionError", "ConnectTimeoutError",
      "ReadTimeoutError", "ConnectionClosedError", "HTTPClientError", "ResponseStreamingError",
      "IncompleteReadError", "FlexibleChecksumError",
-     "ServiceRequestError", "ServiceResponseError", "SSHException")
+     "ServiceRequestError", "ServiceResponseError", "SSHException", "EOFError")
 )  # fmt: skip
+# Of those, the ones that remain: who tries again is locked out.
+_LASTING_TYPES: Final = frozenset(("AuthenticationException", "BadHostKeyException", "UnknownHost"))
 
 
 class ShortRead(Exception):
@@ -119,7 +121,10 @@ def is_refused_condition(error: Exception) -> bool:
 
 def is_passing(error: Exception) -> bool:
     """Returns whether the same request may succeed later."""
-    return any(map(_passes, _chain(error)))
+    chain = _chain(error)
+    if any(each.__name__ in _LASTING_TYPES for found in chain for each in type(found).__mro__):
+        return False
+    return any(map(_passes, chain))
 
 
 def _passes(error: BaseException) -> bool:

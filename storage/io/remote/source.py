@@ -9,7 +9,10 @@ from __future__ import annotations
 import hashlib
 import stat
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from bisect import bisect_right
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from typing import Final, NamedTuple
 
 from ...errors import LogDirError
@@ -40,7 +43,7 @@ class SnapshotNode:
     """A file or directory of a snapshot. `children` is None for a file; `status` is an `lstat`,
     whose inode number stands for the path and, of a file, for its version."""
 
-    __slots__ = ("children", "handle", "kind", "size", "status", "version")
+    __slots__ = ("_logs", "children", "handle", "kind", "size", "status", "version")
 
     def __init__(
         self, kind: FileType, size: int = 0, version: str = "", handle: object = None
@@ -51,6 +54,13 @@ class SnapshotNode:
         self.handle = handle
         self.children: dict[str, SnapshotNode] | None = {} if kind is FileType.DIRECTORY else None
         self.status = _NO_STATUS
+        self._logs: list[str] | None = None
+
+    def logs_after(self, name: str) -> Iterator[str]:
+        """Yields the names of the segments' logs in this directory that follow `name`, in order."""
+        if self._logs is None:
+            self._logs = sorted(each for each in self.children or {} if each.endswith(".log"))
+        yield from islice(self._logs, bisect_right(self._logs, name), None)
 
     def get(self, path: Iterable[str]) -> SnapshotNode | None:
         """Returns the node at a path below this one."""
@@ -164,6 +174,13 @@ class Source(ABC):
     again, in any process."""
 
     location: str
+    #: Whether several reads at a time are faster than one after the other.
+    is_parallel = True
+
+    def __init__(self) -> None:
+        #: How much was read in order up to the beginning of a file, by the file's path. Of those
+        #: that are read next; races between threads only cost speed.
+        self.in_order: OrderedDict[str, int] = OrderedDict()
 
     @abstractmethod
     def snapshot(self) -> Snapshot:

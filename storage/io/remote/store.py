@@ -7,12 +7,15 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any, Final
 
 from ...errors import LogDirError, SegmentGone
+from ...wording import printable
 from ..directory import FileType
 from ..local_path import SCHEMES
+from . import sftp, web
 from .block_source import BlockSource
 from .requests import ShortRead, request
 from .s3 import S3Reader
@@ -36,6 +39,7 @@ class ObjectStore(BlockSource):
         self._filesystem: tuple[int, Any, str] | None = None  # process, file system, its root
         self._reader: tuple[Any, S3Reader] | None = None  # of this file system
         self._opening = threading.Lock()  # held while making the reader
+        self._using = threading.Lock()  # held while using a connection that cannot be shared
         self._listing = threading.Lock()  # held while listing
         self._known: tuple[float, Snapshot] | None = None
 
@@ -85,11 +89,11 @@ class ObjectStore(BlockSource):
         filesystem, _ = self._opened()
         if self._scheme == "s3" and node.version:
             return self._s3_reader().read(key, node.version, start, end)
-        if self._scheme in ("http", "https") and node.version.startswith('"'):
-            headers = {"If-Match": node.version}
-            return bytes(
-                self._call(filesystem, "cat_file", key, start=start, end=end, headers=headers)
-            )
+        if self._scheme in web.SCHEMES:
+            return bytes(self._run(filesystem, web.read, filesystem, key, node, start, end))
+        if self._scheme == "sftp":
+            with self._one_at_a_time():
+                return sftp.read(filesystem, key, node, start, end)
         data = bytes(self._call(filesystem, "cat_file", key, start=start, end=end))
         # The others cannot be asked for one version, but tell which one there is.
         now = listed("", self._call(filesystem, "info", key))
@@ -110,14 +114,36 @@ class ObjectStore(BlockSource):
         self, filesystem: Any, root: str, found: Mapping[str, Mapping[str, Any]]
     ) -> Iterator[Listed]:
         above = root.rstrip("/") + "/"
-        for key, info in found.items():
+        for key, info in self._described(filesystem, found).items():
             if key.rstrip("/") == root.rstrip("/") and info.get("type") != "directory":
                 if info.get("size"):
                     raise LogDirError(self.location, "an object, not a directory")
                 continue
-            if info.get("size") is None and info.get("type") == "file":
-                info = self._call(filesystem, "info", key)  # a web server's page has no sizes
             yield listed(key.removeprefix(above), {**info, "name": key})
+
+    def _described(
+        self, filesystem: Any, found: Mapping[str, Mapping[str, Any]]
+    ) -> Mapping[str, Mapping[str, Any]]:
+        """Returns what is known of each name that was found."""
+        if self._scheme not in web.SCHEMES:
+            return found
+        # A link with a query is one to the same page, in another order.
+        files = [key for key in found if not key.endswith("/") and "?" not in key]
+        infos = self._run(filesystem, web.described, filesystem, files, _t=_LIST_TIMEOUTS)
+        return dict(zip(files, infos, strict=True))
+
+    @contextmanager
+    def _one_at_a_time(self) -> Iterator[None]:
+        """For a connection that only one thread may use, and which is made anew after an error that
+        may be one of the connection."""
+        with self._using:
+            try:
+                yield
+            except (FileNotFoundError, PermissionError):
+                raise
+            except Exception:
+                self._filesystem = None
+                raise
 
     def _opened(self) -> tuple[Any, str]:
         """Returns the file system of this process, and the root as its path."""
@@ -145,8 +171,10 @@ class ObjectStore(BlockSource):
             why = f"reading {self._scheme}:// needs {needed}: {INSTALL}"
             raise LogDirError(self.location, why) from None
         except Exception as error:  # noqa: BLE001 - of each library its own
-            why = f"cannot be opened ({type(error).__name__})"
-            raise LogDirError(self.location, why) from None
+            # Of SSH it says what is missing, and nothing secret.
+            is_ssh = type(error).__module__.startswith(("paramiko", sftp.__name__))
+            why = str(error) if is_ssh else type(error).__name__
+            raise LogDirError(self.location, f"cannot be opened ({printable(why)})") from None
         if self._scheme == "s3":
             filesystem.retries = 1
         return filesystem, root
@@ -154,7 +182,11 @@ class ObjectStore(BlockSource):
     def _options(self) -> dict[str, Any]:
         """Returns what the library is to do differently: it repeats nothing, and caches nothing."""
         seconds = self.settings.timeout_ms / 1000
-        options: dict[str, Any] = {"skip_instance_cache": True, "use_listings_cache": False}
+        options: dict[str, Any] = {"skip_instance_cache": True}
+        if self._scheme == "sftp":  # all of them are paramiko's
+            waits = dict.fromkeys(("timeout", "banner_timeout", "auth_timeout"), seconds)
+            return {**options, **waits, "host_key_policy": sftp.host_key_policy()}
+        options["use_listings_cache"] = False
         if self._scheme == "s3":
             options["config_kwargs"] = {
                 "connect_timeout": seconds,
@@ -162,11 +194,12 @@ class ObjectStore(BlockSource):
                 "retries": {"total_max_attempts": 1},
                 "max_pool_connections": 32,
             }
-        if self._scheme == "sftp":
-            options |= {"timeout": seconds, "banner_timeout": seconds}
         return options
 
     def _call(self, filesystem: Any, name: str, *args: Any, _timeouts: int = 1, **how: Any) -> Any:
+        if self._scheme == "sftp":
+            with self._one_at_a_time():
+                return getattr(filesystem, name)(*args, **how)
         if not filesystem.async_impl:
             return getattr(filesystem, name)(*args, **how)
         return self._run(filesystem, getattr(filesystem, f"_{name}"), *args, _t=_timeouts, **how)
@@ -187,7 +220,8 @@ def listed(path: str, info: Mapping[str, Any]) -> Listed:
         kind = FileType.SYMLINK
     version = next((str(info[name]) for name in _VERSIONS if info.get(name)), "")
     when = next((info[name] for name in _TIMES if info.get(name)), None)
-    return Listed(path, kind, info.get("size"), _nanoseconds(when), version, info.get("name"))
+    mtime_ns = _nanoseconds(when) or web.time_of(info.get("Last-Modified"))
+    return Listed(path, kind, info.get("size"), mtime_ns, version, info.get("name"))
 
 
 def _nanoseconds(when: object) -> int:

@@ -1,0 +1,267 @@
+"""Directories on servers other than S3: each is listed, read, and seen to change."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import subprocess
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import paramiko
+import pytest
+
+from kafkafs.storage.errors import LogDirError, SegmentGone
+from kafkafs.storage.io.local_path import location
+from kafkafs.storage.io.opening import open_directory
+from kafkafs.storage.io.remote import requests
+from kafkafs.storage.io.remote.settings import RemoteSettings
+from kafkafs.storage.log.read.transactions import Isolation
+from kafkafs.storage.log_dirs.engine import Engine
+from tests import answers, servers
+from tests.waiting import wait_until
+
+CORPUS = "kafka43-clean"
+Corpus = Callable[[str], Path]
+FRESH = RemoteSettings(list_ms=0, memory_bytes=0, timeout_ms=10_000)
+
+
+@dataclass(frozen=True)
+class Place:
+    """A directory on a server, and how its files are written and removed."""
+
+    url: str
+    write: Callable[[str, bytes], object]
+    remove: Callable[[str], object]
+
+
+def local(url: str, directory: Path) -> Place:
+    """Returns a place that serves a local directory."""
+
+    def write(name: str, data: bytes) -> None:
+        path = directory / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        before = path.stat().st_mtime if path.exists() else 1_000_000_000
+        path.write_bytes(data)
+        os.utime(path, (before + 5, before + 5))  # servers tell whole seconds
+
+    return Place(url, write, lambda name: (directory / name).unlink())
+
+
+def through(filesystem: Any, url: str, prefix: str) -> Place:
+    """Returns a place that fsspec writes to."""
+    return Place(
+        url,
+        lambda name, data: filesystem.pipe_file(f"{prefix}/{name}", data),
+        lambda name: filesystem.rm_file(f"{prefix}/{name}"),
+    )
+
+
+@contextmanager
+def serving(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
+    if kind == "file":
+        yield local(f"file://{tmp_path}", tmp_path)
+    elif kind == "memory":
+        memory = fsspec.filesystem("memory")
+        yield through(memory, f"memory:/{tmp_path}", str(tmp_path))
+        memory.rm(str(tmp_path), recursive=True)
+    elif kind in ("http", "http-whole-files"):
+        with servers.web(tmp_path, knows_ranges=kind == "http") as url:
+            yield local(url, tmp_path)
+    elif kind == "sftp":
+        with servers.sftp() as server:
+            known(server, tmp_path, monkeypatch)
+            yield local(server.url + str(tmp_path), tmp_path)
+    elif kind == "gs":
+        with google(tmp_path, monkeypatch) as place:
+            yield place
+    else:
+        with azure(tmp_path, monkeypatch) as place:
+            yield place
+
+
+def known(server: servers.Sftp, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(home / ".home"))
+    (home / ".home/.ssh").mkdir(parents=True)
+    paramiko.ECDSAKey.generate().write_private_key_file(str(home / ".home/.ssh/id_ecdsa"))
+    (home / ".home/.ssh/known_hosts").write_text(server.known_host())
+
+
+@contextmanager
+def running(command: list[str]) -> Iterator[None]:
+    path = shutil.which(command[0])
+    if path is None:
+        pytest.skip(f"{command[0]} is not installed")
+    with subprocess.Popen([path, *command[1:]], stdout=subprocess.DEVNULL) as process:
+        try:
+            yield
+        finally:
+            process.terminate()
+
+
+def free_port() -> int:
+    import socket
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
+
+
+def is_open(port: int) -> bool:
+    import socket
+
+    with socket.socket() as client:
+        return client.connect_ex(("127.0.0.1", port)) == 0
+
+
+@contextmanager
+def google(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
+    port = free_port()
+    at = f"127.0.0.1:{port}"
+    words = ["fake-gcs-server", "-scheme", "http", "-host", "127.0.0.1", "-port", str(port)]
+    with running([*words, "-backend", "memory", "-public-host", at, "-log-level", "error"]):
+        wait_until(lambda: is_open(port))
+        monkeypatch.setenv("STORAGE_EMULATOR_HOST", f"http://{at}")
+        # Without credentials it asks for the kind of bucket at each request, with a warning.
+        monkeypatch.setenv("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")
+        filesystem = fsspec.filesystem("gs", skip_instance_cache=True, project="x")
+        filesystem.mkdir("bucket")
+        yield through(filesystem, "gs://bucket/logs", "bucket/logs")
+
+
+@contextmanager
+def azure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
+    port = free_port()
+    words = ["azurite-blob", "--silent", "--blobHost", "127.0.0.1", "--blobPort", str(port)]
+    options = ["--location", str(tmp_path), "--skipApiVersionCheck", "--disableTelemetry"]
+    with running([*words, *options]):
+        wait_until(lambda: is_open(port))
+        # The account of Azurite that is published in its documentation.
+        key = (
+            "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/"
+            "KBHBeksoGMGw=="
+        )
+        account = "devstoreaccount1"
+        monkeypatch.setenv(
+            "AZURE_STORAGE_CONNECTION_STRING",
+            f"DefaultEndpointsProtocol=http;AccountName={account};AccountKey={key};"
+            f"BlobEndpoint=http://127.0.0.1:{port}/{account};",
+        )
+        filesystem = fsspec.filesystem("abfs", skip_instance_cache=True)
+        filesystem.mkdir("bucket")
+        yield through(filesystem, "abfs://bucket/logs", "bucket/logs")
+
+
+QUICK = ["file", "memory", "http", "http-whole-files", "sftp"]
+SLOW = [pytest.param(kind, marks=pytest.mark.slow) for kind in ("gs", "abfs")]
+
+
+@pytest.fixture(name="place", params=[*QUICK, *SLOW])
+def _place(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Place]:
+    monkeypatch.setattr(requests, "_FIRST_PAUSE", 0.001)
+    with ExitStack() as stack:
+        yield stack.enter_context(serving(request.param, tmp_path, monkeypatch))
+
+
+def test_a_log_is_read_as_from_a_disk(place: Place, corpus: Corpus) -> None:
+    for path in (*corpus(CORPUS).glob("*"), *corpus(CORPUS).glob("orders-0/*")):
+        if path.is_file():
+            place.write(str(path.relative_to(corpus(CORPUS))), path.read_bytes())
+    engine = Engine(location(place.url))
+    assert engine.topics().keys() == {"orders"}
+    view = engine.log("orders", 0).view()
+    found = [
+        (r.offset, r.key, r.value)
+        for columns in view.read()
+        for r in map(columns.record, range(len(columns)))
+    ]
+    assert found
+    expected = list(answers.records(CORPUS, "orders", 0, Isolation.READ_COMMITTED.value))
+    assert found == [(r.offset, r.key, r.value) for r in expected]
+    sought = expected[len(expected) // 2]
+    assert view.find(sought.offset).value == sought.value
+    assert not [line for line in engine.problems if ".home" not in line]
+
+
+def test_a_file_that_changes_is_not_mixed_with_what_it_was(place: Place) -> None:
+    place.write("t-0/x.log", b"before" * 1000)
+    place.write("t-0/y.log", b"remains")
+    directory = open_directory(location(place.url), FRESH).child("t-0")
+    file = directory.open("x.log")
+    assert file.read(6, 12) == b"beforebefore"
+    place.write("t-0/x.log", b"after!" * 1000)
+    if not place.url.startswith("file:"):  # an open file of a disk is the old one
+        with pytest.raises(SegmentGone, match=r"/t-0/x\.log"):
+            file.read(12, 6)
+    new = directory.open("x.log")
+    assert new.read(0, 6) == b"after!"
+    place.remove("t-0/x.log")
+    if not place.url.startswith("file:"):
+        with pytest.raises(SegmentGone, match=r"/t-0/x\.log"):
+            new.read(12, 6)
+    assert [each.name for each in directory.list()] == ["y.log"]
+    with pytest.raises(SegmentGone, match=r"/t-0/x\.log"):
+        directory.open("x.log")
+
+
+def test_a_directory_that_does_not_exist(place: Place) -> None:
+    place.write("t-0/x.log", b"x")
+    with pytest.raises(LogDirError, match="no such directory"):
+        Engine(f"{place.url}/other")
+
+
+def test_a_web_server_without_ranges_and_a_large_file(tmp_path: Path) -> None:
+    with (tmp_path / "x.log").open("wb") as file:
+        file.truncate(33 << 20)
+    with servers.web(tmp_path, knows_ranges=False) as url:
+        opened = open_directory(url, FRESH).open("x.log")
+        with pytest.raises(OSError, match="the server sends only whole files") as raised:
+            opened.read(0, 10)
+        assert (raised.value.errno, raised.value.filename) == (errno.EIO, f"{url}/x.log")
+
+
+def test_a_host_that_ssh_does_not_know_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with servers.sftp() as server, pytest.raises(LogDirError, match="known_hosts"):
+        open_directory(f"{server.url}{tmp_path}").list()
+
+
+def test_a_connection_that_breaks_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(requests, "_FIRST_PAUSE", 0.001)
+    (tmp_path / "x.log").write_bytes(b"0123456789")
+    with servers.sftp() as server:
+        known(server, tmp_path, monkeypatch)
+        file = open_directory(f"{server.url}{tmp_path}", FRESH).open("x.log")
+        assert file.read(0, 4) == b"0123"
+        server.disconnect()
+        assert file.read(4, 4) == b"4567"
+
+
+def test_threads_share_a_connection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = bytes(range(256)) * (8 << 10)
+    (tmp_path / "x.log").write_bytes(data)
+    found: dict[int, bytes] = {}
+    with servers.sftp() as server:
+        known(server, tmp_path, monkeypatch)
+        file = open_directory(f"{server.url}{tmp_path}", FRESH).open("x.log")
+
+        def read(position: int) -> None:
+            found[position] = file.read(position, 70_000)
+
+        threads = [threading.Thread(target=read, args=(at,)) for at in range(0, 1 << 20, 1 << 17)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert found == {at: data[at : at + 70_000] for at in range(0, 1 << 20, 1 << 17)}
