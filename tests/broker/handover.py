@@ -20,13 +20,12 @@ from kafkafs.storage.log.append.appending import LogAppendInfo
 from kafkafs.storage.log.state.producer_state import ProducerStateEntry
 from tests.answers import READ_COMMITTED, READ_UNCOMMITTED, ExpectedRecord
 from tests.broker.driver import Driver, Message
-from tests.broker.jvm import VERSION, installation, tools
+from tests.broker.jvm import VERSION, dump_tool, installation, tools
 from tests.broker.kafka import Broker
 from tests.broker.readers import EngineReader, without_epoch
 
 #: Logged at every start and stop, whatever is in the log directory.
 ALWAYS_SAID = ("Performing controller activation", "NetworkClient that has already been closed")
-DUMP_TOOL = {VERSION: "org.apache.kafka.tools.DumpLogSegments"}
 BATCH = re.compile(
     r"baseOffset: .* count: (?P<count>\d+) .*"
     r" isControl: (?P<control>\w+) .* isvalid: (?P<valid>\w+)"
@@ -180,9 +179,8 @@ def run_dump_tool(
     paths: Sequence[Path], *options: str, version: str = VERSION
 ) -> subprocess.CompletedProcess[str]:
     """Runs DumpLogSegments on the files. Output that is not UTF-8 is decoded with replacements."""
-    name = DUMP_TOOL.get(version, "kafka.tools.DumpLogSegments")
     arguments = [*options, "--files", ",".join(map(str, paths))]
-    done = tools(installation(version)).run(name, arguments)
+    done = tools(installation(version)).run(dump_tool(version), arguments)
     out, err = (text.decode("utf-8", "replace") for text in (done.stdout, done.stderr))
     return subprocess.CompletedProcess(done.args, done.returncode, out, _without_slf4j(err))
 

@@ -6,6 +6,8 @@ With the archive, a JVM maps the classes that Kafka loads instead of parsing and
 broker's start takes 0.95 s of CPU time instead of 1.85, a client's 0.6 instead of 1.0. Making it
 takes 12 s, so only the version that most tests use has one. Java ignores an archive that does not
 fit its version or the jars; a Java that cannot make one does without.
+
+It needs Python alone, so that tests/setup.sh can run it beside the installation of packages.
 """
 
 from __future__ import annotations
@@ -17,13 +19,13 @@ import tempfile
 from pathlib import Path
 
 from tests.broker.driver import Driver, Message
-from tests.broker.handover import run_dump_tool
 from tests.broker.jvm import (
     OLDER,
     OLDEST,
     VERSION,
     class_data,
     class_path,
+    dump_tool,
     installation,
     programs,
     tools,
@@ -82,8 +84,10 @@ def use_everything(directory: Path) -> None:
     driver.offsets("t")
     driver.close()
     broker.stop()
-    run_dump_tool(sorted((broker.log_dir / "t-0").glob("*.log")), "--print-data-log")
-    tools(installation()).close()
+    logs = ",".join(map(str, sorted((broker.log_dir / "t-0").glob("*.log"))))
+    dumping = tools(installation())
+    dumping.run(dump_tool(VERSION), ["--print-data-log", "--files", logs])
+    dumping.close()
 
 
 if __name__ == "__main__":
