@@ -442,7 +442,7 @@ def test_others_are_answered_while_much_is_appended(data: Path, mount: Mounting)
                 file.write(lines)
 
     log = data / "t-0" / f"{0:020}.log"
-    grown = []  # bytes that were appended during each request
+    grown: list[int] = []  # bytes that were appended during each request
     with ThreadPoolExecutor(1) as appending:
         appended = appending.submit(append)
         while not appended.done() and len(grown) < 20:

@@ -359,7 +359,15 @@ def test_idle(tmp_path: Path, begin: Callable[..., Mount]) -> None:
     first = [row for row in ask(mount.point, "status") if (row["nextRun"] or soon_ms) < soon_ms]
     due = {row["task"] for row in first}
     wait_until(lambda: all(row["runs"] for row in ask(mount.point, "status") if row["task"] in due))
+    # What a busy machine delays is over after one or two of them; what recurs is in each.
+    shares: list[float] = []
+    while not shares or (shares[-1] >= 0.01 and len(shares) < 3):
+        shares.append(_share_of_a_processor(mount))
+    assert shares[-1] < 0.01, shares
+
+
+def _share_of_a_processor(mount: Mount) -> float:
+    """Returns which share of a processor the daemon needs for a while."""
     before, began = mount.cpu_seconds(), time.monotonic()
     time.sleep(_IDLE)
-    used = (mount.cpu_seconds() - before) / (time.monotonic() - began)
-    assert used < 0.01
+    return (mount.cpu_seconds() - before) / (time.monotonic() - began)
