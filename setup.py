@@ -121,6 +121,12 @@ def is_compiled() -> bool:
     return False
 
 
+def needs_extensions() -> bool:
+    """Returns whether the command is other than those for metadata and the sdist, of which each
+    would spend ten seconds on a translation that nobody compiles."""
+    return not {"egg_info", "dist_info", "sdist"}.intersection(sys.argv)
+
+
 def extensions() -> list[Extension]:
     """Returns the kernels as extension modules, translated to C."""
     from Cython.Build import cythonize
@@ -163,7 +169,7 @@ class InstallShare(install_data):
 # The kernels are compiled in parallel on all processors.
 PROCESSORS = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
 setup(
-    ext_modules=extensions() if is_compiled() else [],
+    ext_modules=extensions() if is_compiled() and needs_extensions() else [],
     cmdclass={"install_data": InstallShare},
     data_files=[("share", [])],  # so that install_data runs, which finds the files itself
     options={"build_ext": {"parallel": PROCESSORS}},

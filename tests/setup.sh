@@ -118,6 +118,8 @@ install_python_packages() {
         pip_option extra-index-url UV_INDEX
         pip_option find-links UV_FIND_LINKS
         pip_option cert SSL_CERT_FILE
+        # else each module is compiled when it is first imported: most of the tests' 14,000 never are
+        [ -z "${PYTHONDONTWRITEBYTECODE:-}" ] || export UV_COMPILE_BYTECODE=1
         "$venv/bin/python" -m uv pip install --quiet --python "$venv/bin/python" --editable "$1" >&2 && return
     fi
     say "uv could not install kafkafs (see above): pip tries it"
