@@ -18,7 +18,6 @@ from kafkafs.storage import printable
 from .. import installation
 from ..query import BINARY, FORMATS, SUFFIXES
 from ..support import output
-from ..support.lean_arrow import import_without_pandas
 from ..support.params import (
     LocalFile,
     LocalPath,
@@ -128,7 +127,7 @@ def command(
         raise click.UsageError("-o needs a query: QUERY, --file or stdin")
     if query is None and not is_shell:
         query = (script or sys.stdin).read()
-    import_without_pandas()
+    installation.import_arrow_without_pandas()
     with installation.needed_by("sql", "sql"):
         from ..query.running import Results, opened
 
