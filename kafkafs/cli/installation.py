@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import importlib.util
 import platform
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from .support.failures import Failure
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from importlib.machinery import ModuleSpec
+    from types import ModuleType
 
 #: Maps each extra for users to what it installs.
 EXTRAS: Final = {
@@ -81,6 +87,34 @@ def needed_by(verb: str, extra: str) -> Iterator[None]:
     except ImportError as error:
         what = " and ".join(EXTRAS[extra])
         raise Failure(f"{verb} needs {what}, which cannot be loaded: {error}") from error
+
+
+class _Missing:
+    """Finds that a package is not installed."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if fullname == self._name:
+            raise ModuleNotFoundError(f"{fullname} is not needed here", name=fullname)
+        return None
+
+
+def import_arrow_without_pandas() -> None:
+    """Imports pyarrow. With the first value that it converts, it would import pandas, whose values
+    it converts, too, and remember what it found: here that there is none. No verb has such values,
+    and pandas takes longer to import than most verbs run."""
+    finder = _Missing("pandas")
+    sys.meta_path.insert(0, finder)
+    try:
+        import pyarrow as pa
+
+        pa.scalar(0)
+    finally:
+        sys.meta_path.remove(finder)
 
 
 def version_report(version: str) -> Iterator[str]:

@@ -22,7 +22,6 @@ from ..params.paths import LocalFile, LocalPath
 from ..params.times import as_of_option
 from ..query import BINARY, FORMATS, SUFFIXES
 from ..support import output
-from ..support.lean_arrow import import_without_pandas
 from ..support.verb import Verb
 from ..support.words import Config
 
@@ -124,7 +123,7 @@ def command(
         raise click.UsageError("-o needs a query: QUERY, --file or stdin")
     if query is None and not is_shell:
         query = (script or sys.stdin).read()
-    import_without_pandas()
+    installation.import_arrow_without_pandas()
     with installation.needed_by("sql", "sql"):
         from ..query.running import Results, opened
 
