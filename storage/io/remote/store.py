@@ -15,7 +15,7 @@ from ...errors import LogDirError, SegmentGone
 from ...wording import printable
 from ..directory import FileType
 from ..local_path import SCHEMES
-from . import sftp, web
+from . import servers
 from .block_source import BlockSource
 from .requests import ShortRead, request
 from .s3 import S3Reader
@@ -89,11 +89,11 @@ class ObjectStore(BlockSource):
         filesystem, _ = self._opened()
         if self._scheme == "s3" and node.version:
             return self._s3_reader().read(key, node.version, start, end)
-        if self._scheme in web.SCHEMES:
-            return bytes(self._run(filesystem, web.read, filesystem, key, node, start, end))
+        if self._scheme in servers.WEB:
+            return bytes(self._run(filesystem, servers.read_web, filesystem, key, node, start, end))
         if self._scheme == "sftp":
             with self._one_at_a_time():
-                return sftp.read(filesystem, key, node, start, end)
+                return servers.read_sftp(filesystem, key, node, start, end)
         data = bytes(self._call(filesystem, "cat_file", key, start=start, end=end))
         # The others cannot be asked for one version, but tell which one there is.
         now = listed("", self._call(filesystem, "info", key))
@@ -125,11 +125,11 @@ class ObjectStore(BlockSource):
         self, filesystem: Any, found: Mapping[str, Mapping[str, Any]]
     ) -> Mapping[str, Mapping[str, Any]]:
         """Returns what is known of each name that was found."""
-        if self._scheme not in web.SCHEMES:
+        if self._scheme not in servers.WEB:
             return found
         # A link with a query is one to the same page, in another order.
         files = [key for key in found if not key.endswith("/") and "?" not in key]
-        infos = self._run(filesystem, web.described, filesystem, files, _t=_LIST_TIMEOUTS)
+        infos = self._run(filesystem, servers.web_files, filesystem, files, _t=_LIST_TIMEOUTS)
         return dict(zip(files, infos, strict=True))
 
     @contextmanager
@@ -172,7 +172,7 @@ class ObjectStore(BlockSource):
             raise LogDirError(self.location, why) from None
         except Exception as error:  # noqa: BLE001 - of each library its own
             # Of SSH it says what is missing, and nothing secret.
-            is_ssh = type(error).__module__.startswith(("paramiko", sftp.__name__))
+            is_ssh = type(error).__module__.startswith(("paramiko", servers.__name__))
             why = str(error) if is_ssh else type(error).__name__
             raise LogDirError(self.location, f"cannot be opened ({printable(why)})") from None
         if self._scheme == "s3":
@@ -185,7 +185,7 @@ class ObjectStore(BlockSource):
         options: dict[str, Any] = {"skip_instance_cache": True}
         if self._scheme == "sftp":  # all of them are paramiko's
             waits = dict.fromkeys(("timeout", "banner_timeout", "auth_timeout"), seconds)
-            return {**options, **waits, "host_key_policy": sftp.host_key_policy()}
+            return {**options, **waits, "host_key_policy": servers.host_key_policy()}
         options["use_listings_cache"] = False
         if self._scheme == "s3":
             options["config_kwargs"] = {
@@ -220,7 +220,7 @@ def listed(path: str, info: Mapping[str, Any]) -> Listed:
         kind = FileType.SYMLINK
     version = next((str(info[name]) for name in _VERSIONS if info.get(name)), "")
     when = next((info[name] for name in _TIMES if info.get(name)), None)
-    mtime_ns = _nanoseconds(when) or web.time_of(info.get("Last-Modified"))
+    mtime_ns = _nanoseconds(when) or servers.time_of(info.get("Last-Modified"))
     return Listed(path, kind, info.get("size"), mtime_ns, version, info.get("name"))
 
 

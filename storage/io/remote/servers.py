@@ -1,26 +1,29 @@
-"""Reads files of a web server, with fsspec's HTTPFileSystem.
+"""Reads files of web servers, with fsspec's HTTPFileSystem, and over SFTP, with paramiko.
 
-Its pages list names only, so that each file is asked for its size, time and ETag. A server that
-ignores ranges sends whole files, of which small ones are read nevertheless.
+A web server's pages list names only, so that each file is asked for its size, time and ETag. One
+that ignores ranges sends whole files, of which small ones are read nevertheless.
 """
 
 from __future__ import annotations
 
 import errno
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from email.utils import parsedate_to_datetime
 from typing import Any, Final
 
 from .source import SnapshotNode
 
-SCHEMES: Final = ("http", "https")
+WEB: Final = ("http", "https")
 #: Files that are read from a server that sends only whole ones are not larger.
 _LARGEST_WHOLE: Final = 32 << 20
 #: Files that are asked for at a time.
 _AT_ONCE: Final = 16
+#: Where ssh keeps the keys of hosts for all users.
+_HOSTS_OF_ALL: Final = "/etc/ssh/ssh_known_hosts"
 
 
-async def described(filesystem: Any, urls: Sequence[str]) -> list[Mapping[str, Any]]:
+async def web_files(filesystem: Any, urls: Sequence[str]) -> list[Mapping[str, Any]]:
     """Returns what the server says about files, in their order."""
     from fsspec.asyn import _run_coros_in_chunks
 
@@ -28,7 +31,7 @@ async def described(filesystem: Any, urls: Sequence[str]) -> list[Mapping[str, A
     return list(await _run_coros_in_chunks(requests, batch_size=_AT_ONCE))
 
 
-async def read(filesystem: Any, url: str, node: SnapshotNode, start: int, end: int) -> bytes:
+async def read_web(filesystem: Any, url: str, node: SnapshotNode, start: int, end: int) -> bytes:
     """Returns bytes of a file. Raises FileNotFoundError if it changed since it was listed, OSError
     if only all of it could be read, which is too much, and what aiohttp raises."""
     headers = {"Range": f"bytes={start}-{end - 1}", "Accept-Encoding": "identity"}
@@ -65,3 +68,41 @@ def time_of(date: object) -> int:
 
 def _number(text: str) -> int:
     return int(text) if text.isascii() and text.isdigit() else -1
+
+
+class UnknownHost(Exception):
+    """A host has a key that ssh does not know."""
+
+
+def host_key_policy() -> Any:
+    """Returns what paramiko is to do with the key of a host: to accept it if ssh knows it. Raises
+    ImportError if there is no paramiko."""
+    import paramiko
+
+    methods = {"missing_host_key": _check_host_key}
+    return type("KnownHosts", (paramiko.MissingHostKeyPolicy,), methods)()
+
+
+def _check_host_key(_policy: object, client: Any, hostname: str, key: Any) -> None:
+    """Raises UnknownHost if ssh does not know the key of a host."""
+    with suppress(OSError):
+        client.load_system_host_keys(_HOSTS_OF_ALL)
+    client.load_system_host_keys()  # those of the user
+    if client._system_host_keys.check(hostname, key):
+        return
+    why = f"{hostname} has a key that is not in ~/.ssh/known_hosts; connect with ssh once"
+    raise UnknownHost(why)
+
+
+def read_sftp(filesystem: Any, path: str, node: SnapshotNode, start: int, end: int) -> bytes:
+    """Returns bytes of a file. Raises FileNotFoundError if it changed since it was listed, and what
+    paramiko raises. One thread at a time may use a connection."""
+    with filesystem.ftp.open(path, "rb") as file:
+        status = file.stat()
+        if (status.st_size, int(status.st_mtime) * 1_000_000_000) != (
+            node.size,
+            node.status.st_mtime_ns,
+        ):
+            raise FileNotFoundError(errno.ENOENT, "changed", path)
+        # All requests are sent before the first answer is awaited: each is of 32 KiB.
+        return b"".join(file.readv([(start, end - start)]))
