@@ -63,7 +63,7 @@ def _stream_speed(plan: Plan, name: str, latency: float, rate: float) -> Outcome
         )
         client.close()
     pair = seconds["ours"], seconds["plain"]
-    peer = f"boto3, {_THREADS} ranges at a time"
+    peer = f"boto3, {_THREADS} ranges at once"
     target = 0.8 if rate else None
     work = f"stream from a bucket, {name}"
     return versus(47, work, pair, peer, target, amount=size / 1e6, unit="MB/s")
