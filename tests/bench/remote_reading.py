@@ -34,7 +34,7 @@ _PIECE = 4 << 20
 _THREADS = 16
 _LOOK_UPS = 20
 #: Seconds until the first byte, and bytes per second of a connection.
-_DISTANCES = {"20 ms, 25 MB/s a connection": (0.02, 25e6), "no delay": (0.0, 0.0)}
+_DISTANCES = {"20 ms, 25 MB/s each": (0.02, 25e6), "no delay": (0.0, 0.0)}
 
 
 def in_bucket(plan: Plan) -> Outcomes:
