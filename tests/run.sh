@@ -7,6 +7,7 @@
 #                                  KAFKAFS_HYPOTHESIS=thorough   300 examples of each property, not 50
 #                                  KAFKAFS_SOAK_SECONDS=600      beside a broker under load, not 20
 #                                  KAFKAFS_SPARK=all             on YARN and in spark-sql, too
+#                                KAFKAFS_STORES=all, which needs fake-gcs-server and azurite-blob, also reads gs:// and abfs://,
 #                                and it repeats the builds that passed with the same kernels, and all of storage uncompiled.
 #   tests/run.sh [--fast|--all] ARGS   ARGS go to pytest: tests/run.sh --fast tests/storage -k index
 set -euo pipefail

@@ -64,7 +64,6 @@ ANSWERS: dict[str, tuple[list[int], str]] = {
         r'^\{"key":"customer-519",.*"offset":27,.*\n\{.*"offset":245,(.|\n)*\.log +\d+ .*rewritten',
     ),
     "What was there at a time": ([0, 0], r'^\{"order":5418,(.|\n)* 0 +0 +2228 +2228 +3 '),
-    "The last record": ([0], r'^\{"key":.*"offset":6673,'),
     "The records between two times": ([0], r" 2671\n.* 2672\n"),
     "How far had each group read": (
         [0, 0],

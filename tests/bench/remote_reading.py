@@ -34,7 +34,7 @@ _PIECE = 4 << 20
 _THREADS = 16
 _LOOK_UPS = 20
 #: Seconds until the first byte, and bytes per second of a connection.
-_DISTANCES = {"20 ms, 25 MB/s a connection": (0.02, 25e6), "no delay": (0.0, 0.0)}
+_DISTANCES = {"20 ms, 25 MB/s each": (0.02, 25e6), "no delay": (0.0, 0.0)}
 
 
 def in_bucket(plan: Plan) -> Outcomes:
@@ -63,7 +63,7 @@ def _stream_speed(plan: Plan, name: str, latency: float, rate: float) -> Outcome
         )
         client.close()
     pair = seconds["ours"], seconds["plain"]
-    peer = f"boto3, {_THREADS} ranges at a time"
+    peer = f"boto3, {_THREADS} ranges at once"
     target = 0.8 if rate else None
     work = f"stream from a bucket, {name}"
     return versus(47, work, pair, peer, target, amount=size / 1e6, unit="MB/s")
