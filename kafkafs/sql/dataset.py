@@ -188,9 +188,7 @@ class TopicDataset(ds.Dataset):
         **options: Any,
     ) -> ds.Scanner:
         """Returns a scanner of `columns` of the records that `filter` selects. Arrow applies the
-        whole filter to the records that are read, so the ranges only spare reading; it does so in
-        the thread that requests them, because its other threads would free some of them later, also
-        while the interpreter exits."""
+        whole filter to the records that are read, so the ranges only spare reading."""
         names = self._schema.names if columns is None else list(columns)
         needed = self._schema.names if filter is not None else names or ["partition"]
         if filter is not None:
@@ -201,7 +199,6 @@ class TopicDataset(ds.Dataset):
             schema=schema,
             columns=names,
             filter=filter,
-            use_threads=False,
             **options,
         )
 

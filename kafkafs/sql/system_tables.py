@@ -66,7 +66,6 @@ class SystemTable(ds.Dataset):
             schema=self.schema,
             columns=names,
             filter=filter,
-            use_threads=False,
             **options,
         )
 
