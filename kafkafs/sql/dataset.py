@@ -27,6 +27,7 @@ from kafkafs.storage import (
 from ..api import LogDirectories
 from ..api.arrow import READ_COMMITTED, ArrowForm, undamaged
 from .foreign_threads import SCANS
+from .times import within_sql
 
 #: Into how many ranges of equally many offsets a partition is cut; a filter selects among them.
 RANGES: Final = 64
@@ -114,8 +115,9 @@ class ScanPlan:
 class TopicDataset(ds.Dataset):
     """The records of one topic, read anew by each scan. If the topic has a schema that can be used,
     they have the columns `decoded` and `decodeError` of `Partition.scan`, and those of keys, of the
-    types that they have now. `first`: columns that stand before the others. `encoded`: `topic` and
-    `partition` are dictionaries, by which DuckDB groups faster, and which are plain columns to it.
+    types that they have now. `first`: columns that stand before the others. `encoded`: for DuckDB,
+    `topic` and `partition` are dictionaries, by which it groups faster, and which are plain columns
+    to it; and times are within those that it has.
     `isolation` as in `Partition.scan`."""
 
     def __init__(
@@ -262,7 +264,8 @@ class TopicDataset(ds.Dataset):
         batch = form.batch(piece, self._topic, part.partition)
         if form.schema.names != list(columns):
             batch = self._with_constants(batch, part, columns)
-        return batch if batch.schema == schema else batch.cast(schema)
+        batch = batch if batch.schema == schema else batch.cast(schema)
+        return within_sql(batch) if self._encoded else batch
 
     def _with_constants(
         self, batch: pa.RecordBatch, unit: TopicSlice, columns: Sequence[str]

@@ -16,6 +16,7 @@ import pyarrow.dataset as ds
 from kafkafs.storage import Engine, PartitionFailed, ProgressListener
 
 from .foreign_threads import SCANS
+from .times import TIME, within_sql
 
 if TYPE_CHECKING:
     from kafkafs.storage import TopicSummary
@@ -25,7 +26,6 @@ Row = Mapping[str, Any]
 OnFailed = Callable[[PartitionFailed], object]
 
 _BATCH_ROWS: Final = 4096
-_TIME: Final = pa.timestamp("ms", "UTC")
 _PARTITION: Final = [("topic", pa.string()), ("partition", pa.int32())]
 
 
@@ -73,7 +73,7 @@ class SystemTable(ds.Dataset):
         """Yields the rows. Raises StorageError or OSError if there can be none."""
         rows = self._rows()
         while some := list(islice(rows, _BATCH_ROWS)):
-            yield pa.RecordBatch.from_pylist(some, self.schema)
+            yield within_sql(pa.RecordBatch.from_pylist(some, self.schema))
 
     def _rows(self) -> Iterator[Row]:
         for row in self._form.rows(self._engine, self._progress):
@@ -188,7 +188,7 @@ SYSTEM_TABLES: Final[Mapping[str, _Form]] = {
             [
                 *_PARTITION,
                 *(("baseOffset", pa.int64()), ("nextOffset", pa.int64()), ("size", pa.int64())),
-                *(("largestTimestamp", _TIME), ("modified", _TIME)),
+                *(("largestTimestamp", TIME), ("modified", TIME)),
                 *(("isActive", pa.bool_()), ("file", pa.string())),
             ]
         ),
@@ -200,7 +200,7 @@ SYSTEM_TABLES: Final[Mapping[str, _Form]] = {
                 *(("group", pa.string()), ("type", pa.string()), ("state", pa.string())),
                 *_PARTITION,
                 *(("offset", pa.int64()), ("leaderEpoch", pa.int32()), ("metadata", pa.string())),
-                *(("commitTimestamp", _TIME), ("logStartOffset", pa.int64())),
+                *(("commitTimestamp", TIME), ("logStartOffset", pa.int64())),
                 *(("logEndOffset", pa.int64()), ("lag", pa.int64()), ("lagMs", pa.int64())),
                 ("problem", pa.string()),
             ]
@@ -213,7 +213,7 @@ SYSTEM_TABLES: Final[Mapping[str, _Form]] = {
                 *(("subject", pa.string()), ("version", pa.int32()), ("id", pa.int32())),
                 *(("guid", pa.string()), ("schemaType", pa.string())),
                 *(("references", pa.list_(_REFERENCE)), ("deleted", pa.string())),
-                *(("schema", pa.string()), ("offset", pa.int64()), ("timestamp", _TIME)),
+                *(("schema", pa.string()), ("offset", pa.int64()), ("timestamp", TIME)),
                 ("file", pa.string()),
             ]
         ),
@@ -225,7 +225,7 @@ SYSTEM_TABLES: Final[Mapping[str, _Form]] = {
                 *_PARTITION,
                 *(("producerId", pa.int64()), ("producerEpoch", pa.int32())),
                 *(("coordinatorEpoch", pa.int32()), ("firstOffset", pa.int64())),
-                ("lastTimestamp", _TIME),
+                ("lastTimestamp", TIME),
             ]
         ),
         _transactions,

@@ -85,6 +85,23 @@ def test_answers(session: Session, query: str, rows: list[tuple[Any, ...]]) -> N
     assert answer(session, query) == rows
 
 
+def test_times_beyond_those_of_sql_are_the_last_one(tmp_path: Path) -> None:
+    """A producer sent nanoseconds."""
+    with kafkafs.open(tmp_path / "data", writable=True) as writable:
+        writable.create_topic("t", 1, {"message.timestamp.after.max.ms": str((1 << 63) - 1)})
+        for timestamp in (1_526_384_718_288, 1_526_384_718_288_000_000):
+            writable["t", 0].append([kafkafs.ProducerRecord(b"", timestamp=timestamp)])
+    engine = Engine(str(tmp_path / "data"))
+    with Session(LogDirectories(engine), engine) as session:
+        seen = "SELECT epoch_ms(timestamp) FROM t"
+        assert answer(session, seen) == [(1_526_384_718_288,), (9_223_372_036_854_775,)]
+        later = "SELECT count(*) FROM t WHERE timestamp > '2026-01-01 00:00+00'"
+        assert answer(session, later) == [(1,)]
+        largest = 'SELECT max(epoch_ms("largestTimestamp")) FROM segments'
+        assert answer(session, largest) == [(9_223_372_036_854_775,)]
+    engine.close()
+
+
 def test_a_query_equals_the_same_in_python(session: Session, log_dir: Path) -> None:
     query = (
         "SELECT key, max(\"offset\"), count(*) FROM orders WHERE timestamp < '1970-01-01 00:01+00'"
