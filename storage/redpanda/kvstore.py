@@ -24,6 +24,7 @@ from typing import Final, NamedTuple
 
 from ..errors import CorruptError, SegmentGone
 from ..format.checksum import crc32c
+from ..format.messages.writing import unsigned_varint
 from ..format.primitives import read_varlong
 from ..io.directory import Directory
 from .log_start import SNAPSHOT_FILE, LogStart, snapshot_parts
@@ -266,10 +267,4 @@ def _load_batch(data: bytes, pairs: dict[bytes, bytes]) -> None:
 
 
 def _varint(value: int) -> bytes:
-    raw = (value << 1) ^ (value >> 63)
-    out = bytearray()
-    while raw >= 128:
-        out.append(raw & 127 | 128)
-        raw >>= 7
-    out.append(raw)
-    return bytes(out)
+    return unsigned_varint((value << 1) ^ (value >> 63))
