@@ -8,7 +8,6 @@ not use.
 from __future__ import annotations
 
 import hashlib
-import threading
 from contextlib import suppress
 from typing import Final
 
@@ -57,11 +56,10 @@ class LocalRepository(WritableRepository):
             self._points = directory.child(POINTS)
             self._unfinished = directory.child(UNFINISHED)
             self._remove_unfinished()
-            self.sizes = self.objects()
         except BaseException:
             self._lock.release()
             raise
-        self._guard = threading.Lock()  # guards the attributes below and `sizes`
+        # Guarded like `sizes`:
         self._number = 0
         self._folders = {name.partition("/")[0] for name in self.sizes}
 
@@ -93,10 +91,6 @@ class LocalRepository(WritableRepository):
             self._unfinished.rename(temporary, name)
             self._objects.child(folder).take(name, self._unfinished)
             self.sizes[stored.name] = stored.size
-
-    def has(self, stored: StoredObject) -> bool:
-        with self._guard:
-            return self.sizes.get(stored.name) == stored.size
 
     def publish(self, point: Point) -> None:
         data = format_manifest(point)

@@ -56,12 +56,10 @@ class RemoteRepository(WritableRepository):
                 self._store.create(MARKER, format_marker(random_uuid_text()))
                 self._changed()
             super().__init__(path, directory)
-            self.sizes = self.objects()
         except BaseException:
             with suppress(OSError):  # then it is taken over later
                 self.release()
             raise
-        self._guard = threading.Lock()  # guards `sizes`
         self.writers = threading.Semaphore(_WRITERS)
 
     def _refuse_other(self) -> None:
@@ -80,10 +78,6 @@ class RemoteRepository(WritableRepository):
         self._store.put(f"{OBJECTS}/{stored.name}", data)
         with self._guard:
             self.sizes[stored.name] = stored.size
-
-    def has(self, stored: StoredObject) -> bool:
-        with self._guard:
-            return self.sizes.get(stored.name) == stored.size
 
     def publish(self, point: Point) -> None:
         data = format_manifest(point)

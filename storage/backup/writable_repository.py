@@ -4,12 +4,14 @@ points in time that become visible last. What no manifest names is only removed 
 
 from __future__ import annotations
 
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Final, Self
 
 from ..errors import LogDirError, LogDirLocked
+from ..io.directory import Directory
 from ..io.durable import Buffer
 from .layout import MARKER
 from .manifest import Point, StoredObject
@@ -23,7 +25,11 @@ class WritableRepository(Repository, ABC):
     """A repository, locked for this process until `release`. A context manager. Any thread may use
     it. `sizes`: those of all objects by name."""
 
-    sizes: dict[str, int]
+    def __init__(self, path: str, directory: Directory) -> None:
+        """`directory`: the repository, which is locked and exists."""
+        super().__init__(path, directory)
+        self.sizes = self.objects()
+        self._guard = threading.Lock()  # guards `sizes`
 
     @abstractmethod
     def release(self) -> None:
@@ -54,9 +60,10 @@ class WritableRepository(Repository, ABC):
             writer.write(data)
             return writer.finish(folder, stem)
 
-    @abstractmethod
     def has(self, stored: StoredObject) -> bool:
         """Returns whether there is an object of that name and size."""
+        with self._guard:
+            return self.sizes.get(stored.name) == stored.size
 
     @abstractmethod
     def publish(self, point: Point) -> None:
