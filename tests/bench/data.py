@@ -89,6 +89,14 @@ def kept(name: str, make: Callable[[Path], None]) -> Path:
     return target
 
 
+def evict(directory: Path) -> None:
+    """Drops the cached pages of all files of partitions."""
+    for path in directory.glob("*/*"):
+        with path.open("rb", buffering=0) as file:
+            os.fsync(file.fileno())
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
 def _warm(path: Path) -> None:
     """Reads the data of a file, after dropping its cached pages: those of an earlier run belong to
     its control group, and may be reclaimed when that is removed."""
