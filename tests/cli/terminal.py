@@ -31,8 +31,9 @@ class Terminal:
         self.raw = b""
         self._pid, self._fd = pty.fork()
         if self._pid == 0:
+            # Before the program starts: on a change of the size, nano drops a key.
+            fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
             os.execvpe(arguments[0], list(arguments), dict(environment))
-        fcntl.ioctl(self._fd, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
 
     def type(self, text: str) -> None:
         os.write(self._fd, text.encode())
