@@ -208,9 +208,7 @@ class NewKeyFile(File):
         truncate(self, size)
 
     def remove(self) -> None:
-        """Removes it through its content, which may have appended its record since the look-up: the
-        kernel does not wait for RELEASE when a file is closed."""
-        self._content.remove(is_there=False)
+        self._changes.keys.remove_content(self._partition, self._content)
 
     def change_attributes(self, changes: AttributeChanges) -> None:
         """Does nothing, as for a key that has a value."""

@@ -150,8 +150,9 @@ class KeyContents:
         self._engine = engine
         self.written = OwnWrites()
         self._open: dict[tuple[MountedPartition, bytes], KeyContent] = {}
+        self._removed: set[tuple[MountedPartition, KeyContent]] = set()  # open, without a name
         self._numbers = itertools.count()
-        self._lock = threading.Lock()  # guards _open and the counts of handles
+        self._lock = threading.Lock()  # guards the above and the counts of handles
 
     def writer(self, partition: MountedPartition) -> LogWriter:
         """Returns a partition's writer. Raises UnknownTopic, UnknownPartition, PartitionNotOpened
@@ -169,7 +170,8 @@ class KeyContents:
 
     def by_number(self, partition: MountedPartition, number: int) -> KeyContent:
         """Returns the content with this number. Raises Stale if it is no longer open."""
-        for (of, _), content in list(self._open.items()):
+        named = [(of, content) for (of, _), content in list(self._open.items())]
+        for of, content in (*named, *list(self._removed)):
             if of is partition and content.number == number:
                 return content
         raise Stale
@@ -204,12 +206,29 @@ class KeyContents:
         with self._lock:
             content.handles -= 1
             if not content.handles:
-                self._open.pop((partition, content.key), None)
+                self._forget(partition, content)
+                self._removed.discard((partition, content))
 
     def remove(self, partition: MountedPartition, key: bytes) -> None:
         """Appends a tombstone to a key that has a value."""
         content = self.find(partition, key) or self._new(partition, key)
-        content.remove(is_there=True)
+        self.remove_content(partition, content, is_there=True)
+
+    def remove_content(
+        self, partition: MountedPartition, content: KeyContent, *, is_there: bool = False
+    ) -> None:
+        """Removes a key through its content, which may have appended its record since the look-up:
+        the kernel does not wait for RELEASE when a file is closed. An open content loses its name.
+        """
+        content.remove(is_there=is_there)
+        with self._lock:
+            self._forget(partition, content)
+            if content.handles:
+                self._removed.add((partition, content))
+
+    def _forget(self, partition: MountedPartition, content: KeyContent) -> None:
+        if self._open.get((partition, content.key)) is content:
+            del self._open[partition, content.key]
 
     def _new(self, partition: MountedPartition, key: bytes) -> KeyContent:
         writer = self.writer(partition)

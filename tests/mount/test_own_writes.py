@@ -77,6 +77,19 @@ def test_a_file_closed_while_it_is_removed_is_removed(
         keys.directory.child("swap")
 
 
+@pytest.mark.parametrize("value", [b"", b"old"])
+def test_a_removed_file_that_is_still_open_has_no_name(keys: Keys, value: bytes) -> None:
+    if value:
+        keys.write("swap", value)
+    _, handle = keys.directory.create("swap", os.O_RDWR | os.O_CREAT)
+    keys.directory.remove("swap", os.getpid())
+    with pytest.raises(NoSuchName):
+        keys.directory.child("swap")
+    keys.directory.create("swap", os.O_RDWR | os.O_CREAT | os.O_EXCL)
+    handle.close()
+    assert keys.directory.child("swap").attributes().size == 0
+
+
 def test_a_file_closed_while_it_is_looked_up_is_found(
     keys: Keys, monkeypatch: pytest.MonkeyPatch
 ) -> None:
