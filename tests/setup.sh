@@ -105,7 +105,7 @@ pip_option() {
 }
 
 # uv resolves, fetches and builds side by side: half of pip's processor time, a third of its time. pip takes its place on
-# a machine for which there is no uv, or where uv fails, which says why.
+# a machine for which there is no uv, or where uv fails, which says why: it knows less of what pip is configured with.
 # install_python_packages REQUIREMENT
 install_python_packages() {
     # 400 MB of jars need not be compressed, only to be unpacked
@@ -114,8 +114,6 @@ install_python_packages() {
     export KAFKAFS_KERNELS=c DIST_EXTRA_CONFIG=$PWD/$venv/build.cfg PIP_DISABLE_PIP_VERSION_CHECK=1
     if "$venv/bin/python" -m pip install --quiet --only-binary uv 'uv>=0.11' >&2; then
         export UV_SYSTEM_CERTS=true # as pip does
-        pip_option index-url UV_DEFAULT_INDEX
-        pip_option extra-index-url UV_INDEX
         pip_option find-links UV_FIND_LINKS
         pip_option cert SSL_CERT_FILE
         # else each module is compiled when it is first imported: most of the tests' 14,000 never are

@@ -1,11 +1,11 @@
-"""What the kernels of Avro share: why a datum does not fit, how numbers and text are read, and the
-check of the tables that a schema becomes (see ``avro.py``)."""
+"""What the kernels of Avro share: why a datum does not fit, how numbers are read, and the check
+of the tables that a schema becomes (see ``avro.py``)."""
 
 from __future__ import annotations
 
 import cython
 
-from ._text import little_endian, utf8_length
+from ._text import little_endian
 
 NODE_COLUMNS = cython.declare(cython.int, 4)
 #: The values inside each other that a datum may have; unions count.
@@ -23,26 +23,6 @@ TOO_DEEP = cython.declare(cython.int, -8)
 TOO_MANY_EMPTY = cython.declare(cython.int, -9)
 BYTES_LEFT = cython.declare(cython.int, -10)
 TOO_MANY_VALUES = cython.declare(cython.int, -11)
-
-
-@cython.cfunc
-@cython.inline
-@cython.nogil
-@cython.exceptval(check=False)
-def is_text(
-    data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t, end: cython.Py_ssize_t
-) -> cython.bint:
-    """Returns whether the bytes are UTF-8."""
-    length: cython.int
-    while at < end:
-        if data[at] < 128:
-            at += 1
-            continue
-        length = utf8_length(data, at, end)
-        if length == 0:
-            return False
-        at += length
-    return True
 
 
 @cython.cfunc

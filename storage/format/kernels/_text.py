@@ -201,3 +201,23 @@ def write_base64(
         at += 4
         i += 3
     return at
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def is_utf8(
+    data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t, end: cython.Py_ssize_t
+) -> cython.bint:
+    """Returns whether the bytes are UTF-8."""
+    length: cython.int
+    while at < end:
+        if data[at] < 128:
+            at += 1
+            continue
+        length = utf8_length(data, at, end)
+        if length == 0:
+            return False
+        at += length
+    return True

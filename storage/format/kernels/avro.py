@@ -49,9 +49,9 @@ from ._avro import (
     check_tables,
     double_bits,
     float_bits,
-    is_text,
 )
 from ._primitives import varint
+from ._text import is_utf8
 
 if cython.compiled:
     from cython.cimports.cpython.bytes import PyBytes_FromStringAndSize
@@ -129,7 +129,7 @@ def _walk_scalar(
             if size > end - at:
                 return TRUNCATED
             # A second walk visits only what the first one has checked.
-            if kind == 7 and mode != 2 and not is_text(data, at, at + size):
+            if kind == 7 and mode != 2 and not is_utf8(data, at, at + size):
                 return BAD_TEXT
             if mode and nodes[node, 3]:
                 _emit(cursors, slots, node, at, mode)

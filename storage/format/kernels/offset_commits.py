@@ -21,7 +21,7 @@ import cython
 from ._primitives import copy, int32, int64
 from ._protocol import int16, read_length, unsigned_varint
 from ._siphash import siphash_128
-from ._text import utf8_length
+from ._text import is_utf8
 
 # Columns of the table. GROUP is the row of the group; -1 in the row of a group, which uses none of
 # the following columns.
@@ -48,26 +48,6 @@ OPEN = 2
 # Kinds of rows: of another type, and malformed. Both are left to the caller.
 OTHER = 1
 MALFORMED = 2
-
-
-@cython.cfunc
-@cython.inline
-@cython.nogil
-@cython.exceptval(check=False)
-def _is_utf8(
-    data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t, size: cython.Py_ssize_t
-) -> cython.bint:
-    end: cython.Py_ssize_t = at + size
-    length: cython.int
-    while at < end:
-        if data[at] < 128:
-            at += 1
-            continue
-        length = utf8_length(data, at, end)
-        if length == 0:
-            return False
-        at += length
-    return True
 
 
 @cython.cfunc
@@ -155,11 +135,11 @@ def _after_key(
 def _names_are_utf8(data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t) -> cython.bint:
     """Returns whether group and topic of a key are UTF-8."""
     size: cython.Py_ssize_t = int16(data, at)
-    if not _is_utf8(data, at + 2, size):
+    if not is_utf8(data, at + 2, at + 2 + size):
         return False
     at += 2 + size
     size = int16(data, at)
-    return _is_utf8(data, at + 2, size)
+    return is_utf8(data, at + 2, at + 2 + size)
 
 
 @cython.cfunc
@@ -218,7 +198,7 @@ def _read_value(
         value[5] = int32(data, at)
         at += 4
     size, at = read_length(data, at, end, 0 if version >= 4 else 2)
-    if at < 0 or size < 0 or not _is_utf8(data, at, size):
+    if at < 0 or size < 0 or not is_utf8(data, at, at + size):
         return False
     value[6] = at
     value[7] = size
