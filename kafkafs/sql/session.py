@@ -8,6 +8,7 @@ import shutil
 import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from os.path import dirname, join
 from typing import Any, Final, Self
@@ -150,7 +151,8 @@ class Session:
 
     def close(self) -> None:
         """Closes the database, and removes the files that it spilled to."""
-        self._connection.close()
+        with suppress(duckdb.ResourceInUseException):  # a statement could not be interrupted
+            self._connection.close()
         shutil.rmtree(self._spill, ignore_errors=True)
 
     def __enter__(self) -> Self:

@@ -12,12 +12,10 @@ import struct
 import termios
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from typing import Self
 
 from tests.waiting import PATIENCE_SECONDS
 
-_AGAIN_SECONDS = 0.5
 _CONTROL = re.compile(rb"\x1b\[[0-9;?>=]*[a-zA-Z]|\x1b[()=>][0-9AB]?|\x1b\][^\x07]*\x07|\x07")
 
 
@@ -44,16 +42,6 @@ class Terminal:
         self._read_until(lambda: text in self.seen[already:], f"new {text!r}", seconds)
         return self.seen
 
-    def type_until(self, text: str, answer: str) -> None:
-        """Types `text` again and again until `answer` appears in the new output."""
-        already = len(self.seen)
-        deadline = time.monotonic() + PATIENCE_SECONDS
-        while answer not in self.seen[already:]:
-            assert time.monotonic() < deadline, f"no {answer!r}; the output: {self.seen!r}"
-            self.type(text)
-            with suppress(AssertionError):
-                self._read_until(lambda: answer in self.seen[already:], answer, _AGAIN_SECONDS)
-
     def wait_for_last(self, text: str, seconds: float = PATIENCE_SECONDS) -> None:
         """Waits until the output ends with `text`, such as a prompt that may have come together
         with the output before it."""
@@ -61,22 +49,25 @@ class Terminal:
 
     def _read_until(self, is_there: Callable[[], bool], what: str, seconds: float) -> None:
         deadline = time.monotonic() + seconds
-        waiting = select.poll()  # select() is limited to descriptors below 1,024
-        waiting.register(self._fd, select.POLLIN)
         while not is_there():
-            left = deadline - time.monotonic()
-            if not waiting.poll(max(left, 0) * 1000) or not self._read():
+            if not self._read(what, deadline):
                 raise AssertionError(f"no {what}; the output: {self.seen!r}")
 
-    def exit_code(self) -> int:
+    def exit_code(self, seconds: float = PATIENCE_SECONDS) -> int:
         """Reads to end of file, waits for the program, and returns its exit code."""
-        while self._read():
+        deadline = time.monotonic() + seconds
+        while self._read("end of file", deadline):
             pass
         _, status = os.waitpid(self._pid, 0)
         self._pid = 0
         return os.waitstatus_to_exitcode(status)
 
-    def _read(self) -> bool:
+    def _read(self, what: str, deadline: float) -> bool:
+        """Reads what there is, and returns whether that is anything but end of file."""
+        waiting = select.poll()  # select() is limited to descriptors below 1,024
+        waiting.register(self._fd, select.POLLIN)
+        left = max(deadline - time.monotonic(), 0)
+        assert waiting.poll(left * 1000), f"no {what}; the output: {self.seen!r}"
         try:
             data = os.read(self._fd, 65536)
         except OSError:  # EIO: the other side is closed

@@ -19,6 +19,7 @@ import pytest
 import kafkafs as api
 from kafkafs.cli import installation
 from kafkafs.cli.query.box import box
+from kafkafs.cli.query.running import interruptible, opened
 from tests import answers
 from tests.cli.results import Kafkafs, Shell, rows_of, stderr_of, stdout_of
 from tests.cli.terminal import Terminal
@@ -259,6 +260,49 @@ def test_a_query_is_ended_by_a_signal(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_ctrl_c_ends_a_query_that_has_just_begun(log_dir: Path) -> None:
+    """While its thread starts, and before anything waits for it; then the next can run."""
+    long = "SELECT count(*) FROM range(100_000_000_000) t(a), orders"
+    opening = opened((str(log_dir),), (), at=None, isolation="read_committed", files=False)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with opening as (session, _):
+
+            def run() -> None:
+                os.kill(os.getpid(), signal.SIGINT)
+                for statement in session.statements(long):
+                    session.run(statement)
+
+            for _ in range(20):
+                with pytest.raises(KeyboardInterrupt):
+                    interruptible(session, run)
+                assert session.columns("orders")
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_a_signal_ends_a_query_that_does_not_end(
+    log_dir: Path, environment: Mapping[str, str], tmp_path: Path
+) -> None:
+    """It is blocked, because nothing reads the pipe that it writes to."""
+    program = (
+        "from kafkafs.cli.query import running; from kafkafs.cli.main import main;"
+        "running._ENDING_SECONDS = 0.2; main()"
+    )
+    command = [sys.executable, "-c", program, "sql", str(log_dir), "FROM range(10_000_000)"]
+    spilling = {**environment, "TMPDIR": str(tmp_path)}
+    pipe, stderr = subprocess.PIPE, subprocess.PIPE
+    with subprocess.Popen(command, env=spilling, stdout=pipe, stderr=stderr) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.read(4096)
+        process.send_signal(signal.SIGINT)
+        said = process.stderr.read().decode()
+        assert process.wait(PATIENCE_SECONDS) == -signal.SIGINT
+    assert said == "kafkafs: the query does not end, so the program does\n"
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_closed_pipe_ends_a_query(shell: Shell, log_dir: Path, tmp_path: Path) -> None:
     query = "FROM range(100_000_000)"
     done = shell(f"TMPDIR={tmp_path} kafkafs sql {log_dir} '{query}' | head -2")
@@ -304,31 +348,30 @@ def test_the_shell(log_dir: Path, environment: Mapping[str, str], tmp_path: Path
     variables["PROMPT_TOOLKIT_NO_CPR"] = "1"
     command = [sys.executable, "-m", "kafkafs", "sql", str(log_dir)]
     with Terminal(command, variables) as terminal:
-        terminal.wait_for("kafkafs>")
-        terminal.type("SELECT count(*) AS total\r")
-        terminal.wait_for("...>")
+
+        def enter(text: str, answer: str) -> None:
+            # What is typed before the prompt is there, Ctrl-C would discard.
+            terminal.wait_for_last("kafkafs>")
+            terminal.type(text)
+            terminal.wait_for(answer)
+
+        enter("SELECT count(*) AS total\r", "...>")
         terminal.type("FROM orders;\r")
         terminal.wait_for(" 10 │")
-        terminal.type(".tables ord\r")
-        terminal.wait_for("\norders\n")
-        terminal.type(".schema segments\r")
-        terminal.wait_for("largestTimestamp")
-        terminal.type("FROM nowhere;\r")
-        terminal.wait_for("there is no topic or table nowhere")
-        terminal.type("SELECT max(timestampT\t")
-        terminal.wait_for("timestampType")
+        enter(".tables ord\r", "\norders\n")
+        enter(".schema segments\r", "largestTimestamp")
+        enter("FROM nowhere;\r", "there is no topic or table nowhere")
+        enter("SELECT max(timestampT\t", "timestampType")
         terminal.type(") + 41 FROM orders;\r")
         terminal.wait_for(" 41 │")
-        terminal.type("SELECT count(*) FROM range(100_000_000_000) t(a), orders;\r")
-        # At the prompt it has no effect but a new prompt: the query may not have begun.
-        terminal.type_until("\x03", "the query was interrupted")
-        terminal.type("SELECT 40 + 2;\r")
-        terminal.wait_for(" 42 │")
-        terminal.wait_for_last("kafkafs>")
-        terminal.type("SELECT half")
-        terminal.wait_for("SELECT half")
+        # Before the answer of the first, Ctrl-C may come when no query runs.
+        enter("SELECT 7; SELECT count(*) FROM range(100_000_000_000) t(a), orders;\r", " 7 │")
         terminal.type("\x03")
-        terminal.wait_for("kafkafs>")
+        terminal.wait_for("the query was interrupted")
+        enter("SELECT 40 + 2;\r", " 42 │")
+        enter("SELECT half", "SELECT half")
+        terminal.type("\x03")
+        terminal.wait_for_last("kafkafs>")
         terminal.type("\x04")
         assert terminal.exit_code() == 0, terminal.seen
     history = tmp_path / "kafkafs" / "sql_history"

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, wait
+from concurrent.futures import Future
 from contextlib import closing, contextmanager
 from typing import Final, TypeVar
 
@@ -25,11 +28,14 @@ T = TypeVar("T")
 # may not have begun.
 _ENDING_SECONDS: Final = 10.0
 _AGAIN_SECONDS: Final = 0.05
+_ENDING: Final = [
+    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
+]
 
 
 def interruptible(session: Session, work: Callable[[], T]) -> T:
     """Returns the result of `work`, which runs in another thread. Ctrl-C interrupts its statement,
-    and is raised as KeyboardInterrupt."""
+    and is raised as KeyboardInterrupt when it has ended. If it does not, the process ends."""
     future: Future[T] = Future()
 
     def run() -> None:
@@ -38,15 +44,41 @@ def interruptible(session: Session, work: Callable[[], T]) -> T:
         except BaseException as error:  # noqa: BLE001 -- it is raised in the other thread
             future.set_exception(error)
 
-    threading.Thread(target=run, name="kafkafs-sql", daemon=True).start()
-    try:
-        return future.result()
-    except KeyboardInterrupt:
-        for _ in range(int(_ENDING_SECONDS / _AGAIN_SECONDS)):
+    thread = threading.Thread(target=run, name="kafkafs-sql", daemon=True)
+    with _delayed_signals() as signals:
+        thread.start()
+        while thread.is_alive() and not signals:
+            # Python does not notice a signal that comes just before a wait, until that has ended.
+            thread.join(_AGAIN_SECONDS)
+        limit = time.monotonic() + _ENDING_SECONDS
+        while thread.is_alive() and time.monotonic() < limit:
             session.interrupt()
-            if wait([future], _AGAIN_SECONDS).done:
-                break
-        raise
+            thread.join(_AGAIN_SECONDS)
+        if thread.is_alive():
+            # An interpreter that exits aborts when a thread of DuckDB enters it.
+            failures.warn("the query does not end, so the program does")
+            session.close()
+            signal.signal(signals[0], signal.SIG_DFL)
+            os.kill(os.getpid(), signals[0])
+    return future.result()
+
+
+@contextmanager
+def _delayed_signals() -> Iterator[list[int]]:
+    """Yields the numbers of the signals that came, in order; after the block, the first has the
+    effect that it had before."""
+    signals: list[int] = []
+    before = {each: signal.getsignal(each) for each in _ENDING}
+    mine = {each: handler for each, handler in before.items() if callable(handler)}
+    for each in mine:
+        signal.signal(each, lambda number, _: signals.append(number))
+    try:
+        yield signals
+    finally:
+        for each, handler in mine.items():
+            signal.signal(each, handler)
+        for number in signals[:1]:
+            mine[signal.Signals(number)](number, None)
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import warnings
 from collections.abc import Iterable, Iterator
 from typing import Final
 
@@ -46,6 +47,8 @@ def run_shell(session: Session, results: Results) -> None:
         key_bindings=_bindings(),
         prompt_continuation=_MORE,
     )
+    # Ctrl-C just before the prompt leaves the coroutine of prompt_toolkit behind.
+    warnings.filterwarnings("ignore", "coroutine 'Application.run_async' was never awaited")
     click.echo("Enter .help for help.")
     while True:
         try:
