@@ -44,6 +44,16 @@ LOGICAL: list[Typed] = [
 ]
 
 
+def doubling(levels: int, innermost: Json = "null") -> Json:
+    """Returns a record with two fields of the same record, and so on: 2**levels values."""
+    of = innermost
+    for level in range(levels):
+        inner = f"D{level - 1}" if level else innermost
+        fields = [{"name": "a", "type": of}, {"name": "b", "type": inner}]
+        of = {"type": "record", "name": f"D{level}", "fields": fields}
+    return of
+
+
 @st.composite
 def typed(draw: st.DrawFn, depth: int = 3, names: Iterator[int] | None = None) -> Typed:
     """Returns a schema and a strategy for its values, in which a branch of a union is (name,

@@ -24,7 +24,7 @@ TOO_MANY_DIGITS: Final = "a decimal has more digits than its precision"
 #: Why a time of day does not fit its schema.
 OUTSIDE_DAY: Final = "a time of day is negative, or 24 hours or more"
 #: Why a datum has no column, if its items cost less than they become.
-TOO_MANY_ITEMS: Final = "its lists have too many items for a type of so many fields"
+TOO_MANY_ITEMS: Final = "it has more values than a datum of its size may have"
 #: What converts a stored value to one for JSON.
 Converter = Callable[[Any], Any]
 

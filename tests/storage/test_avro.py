@@ -21,7 +21,7 @@ from kafkafs.storage.schemas.avro.shapes import branch_names, not_null
 from kafkafs.storage.schemas.avro.types import AvroType, Kind
 from kafkafs.storage.schemas.conventions import avro_converter
 from kafkafs.storage.schemas.schema import Schema
-from tests.avro_schemas import datums, encode, parsed, read, typed, without_logical
+from tests.avro_schemas import datums, doubling, encode, parsed, read, typed, without_logical
 
 Json = Any
 
@@ -397,10 +397,25 @@ def test_items_that_cost_nothing_are_bounded_by_their_fields_and_defaults() -> N
         lengths = 1, 10 * most, most
         payloads = [encode("long", items) + b"\x01" * items + b"\x00" for items in lengths]
         array, errors = columns(writer, payloads, reader)
-        why = "its lists have too many items for a type of so many fields"
+        why = "it has more values than a datum of its size may have"
         assert errors == [None, why, None]
         found = [None if each is None else len(each) for each in array.to_pylist()]
         assert found == [1, None, most]
+
+
+def test_records_of_records_without_bytes_are_bounded() -> None:
+    """Also those that the reader skips. A schema of some lines has billions of values."""
+    why = "it has more values than a datum of its size may have"
+    with pytest.raises(DatumError, match=why):
+        decoder(doubling(40)).to_json(b"")
+    assert decoder(doubling(3)).to_json(b"")["a"]["b"] == {"a": None, "b": None}
+    last = {"name": "n", "type": "int"}
+    writer, reader = (
+        {"type": "record", "name": "W", "fields": [*skipped, last]}
+        for skipped in ([{"name": "s", "type": doubling(40)}], [])
+    )
+    array, errors = columns(writer, [b"\x02"], reader)
+    assert (array.to_pylist(), errors) == ([None], [why])
 
 
 def test_blocks_with_sizes_are_read() -> None:
@@ -420,12 +435,7 @@ def test_bytes_left_over_are_reported_with_the_value() -> None:
 
 
 def test_a_type_with_more_columns_than_atoms_is_an_error() -> None:
-    of: Json = "int"
-    for level in range(40):
-        fields = [{"name": name, "type": of if name == "a" else f"R{level - 1}"} for name in "ab"]
-        if level == 0:
-            fields = [{"name": name, "type": "int"} for name in "ab"]
-        of = {"type": "record", "name": f"R{level}", "fields": fields}
+    of = doubling(40, "int")
     with pytest.raises(SchemaError, match="columns"):
         resolve(parsed(of), parsed(of))
     with pytest.raises(DatumError):

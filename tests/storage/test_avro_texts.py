@@ -25,7 +25,7 @@ from kafkafs.storage.schemas.avro.decoder import MAX_EMPTY_ITEMS, AvroDecoder, c
 from kafkafs.storage.schemas.avro.texts import LEFT
 from kafkafs.storage.schemas.conventions import json_text
 from kafkafs.storage.schemas.schema import Schema
-from tests.avro_schemas import LONG, datums, encode, typed
+from tests.avro_schemas import LONG, datums, doubling, encode, typed
 from tests.kernel_forms import in_use, uncompiled
 
 Json = Any
@@ -257,6 +257,27 @@ def test_items_without_bytes(count: int) -> None:
         assert check({"type": "array", "items": items}, [payload, b"\0"]) == 0
 
 
+def test_records_of_records_without_bytes() -> None:
+    """A schema of some lines has billions of values in no bytes."""
+    for levels in (10, 40):
+        assert check({"type": "map", "values": doubling(levels)}, [b"\x02\x02k\0", b"\0"]) == 0
+
+
+@pytest.mark.parametrize("count", [10, 300])
+def test_long_names_of_small_values(count: int) -> None:
+    """Each name is shown as often as there are values."""
+    name = "n" * 16_000
+    symbols = {"type": "enum", "name": "E", "symbols": [name]}
+    record = {"type": "record", "name": "R", "fields": [{"name": name, "type": "int"}]}
+    for items in (symbols, record, ["null", symbols], ["null", record]):
+        item = b"\x02\0" if isinstance(items, list) else b"\0"
+        payload = encode("long", count) + item * count + b"\0"
+        schema = {"type": "array", "items": items}
+        assert check(schema, [payload]) == 0
+        text, why = expected(decoder(schema), payload)
+        assert (text is None) == (why == reason(-11)) == (count == 300)
+
+
 def test_names_that_need_escapes() -> None:
     fields = [{"name": name, "type": "int"} for name in ('"', "\\\n", "é", "\u2028", "", "\x7f")]
     symbols = ['"', "\\", "\0", "ß"]
@@ -298,18 +319,19 @@ def test_one_long_text_makes_no_room_for_many(monkeypatch: pytest.MonkeyPatch) -
         for n in range(100)
     ]
     schema = {"type": "array", "items": [*branches, "boolean"]}
-    long = encode("long", 5000) + b"\0" * 5000 + b"\0"
+    long = encode("long", 4000) + b"\0" * 4000 + b"\0"
     payloads = [long, *[b"\x02\xc8\1\1\0"] * 3000]
     found = written(decoder(schema), payloads)
-    assert [len(text or b"") for text, _ in filter(None, found)] == [5000 * 1010 + 1, *[6] * 3000]
+    assert [len(text or b"") for text, _ in filter(None, found)] == [4000 * 1010 + 1, *[6] * 3000]
     assert max(asked) <= 16 << 20
     assert len(asked) < 5
 
 
 NUMBER: Final = st.integers(0, 3) | st.integers(0, 3) | st.integers(-1, 17)
+COST: Final = st.integers(-9, 1)
 ROW: Final = st.one_of(
-    st.tuples(st.integers(0, 7), NUMBER, NUMBER, st.just(0), st.just(0), NUMBER, NUMBER),
-    st.tuples(st.integers(9, 14), NUMBER, NUMBER, st.just(0), st.just(0), NUMBER, NUMBER),
+    st.tuples(st.integers(0, 7), NUMBER, NUMBER, COST, st.just(0), NUMBER, NUMBER),
+    st.tuples(st.integers(9, 14), NUMBER, NUMBER, COST, st.just(0), NUMBER, NUMBER),
     st.tuples(
         st.sampled_from((2, 3, 6, 8)), st.just(16), NUMBER, st.just(0), st.integers(0, 6),
         NUMBER | st.just(1000), NUMBER,
@@ -358,8 +380,9 @@ def test_both_forms_bear_any_tables(
         out = np.zeros(room, dtype=np.uint8)
         try:
             done: object = kernel(form).write_texts(
-                data, spans, table[:, :4].copy(), np.array(links, dtype=np.int64), 0, 5,
-                table[:, 4:].copy(), np.array(labels, dtype=np.int64).reshape(-1, 2), b"text,text",
+                data, spans, table[:, :4].copy(), np.array(links, dtype=np.int64), 0,
+                np.array([5, 20, 3]), table[:, 4:].copy(),
+                np.array(labels, dtype=np.int64).reshape(-1, 2), b"text,text",
                 bytes(256), texts._powers(), np.zeros((3, 2), dtype=np.int64), 0, places, status,
                 out,
             )  # fmt: skip

@@ -534,6 +534,23 @@ def test_too_many_columns() -> None:
         ProtobufColumns(of)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "message M { int32 % = 1; }",
+        "message M { message In { repeated int32 % = 1; } }",
+        "message M { enum E { % = 0; } }",
+        "message M {} enum E { % = 0; }",
+        "message M { oneof o { int32 % = 1; } }",
+    ],
+)
+def test_long_names(text: str) -> None:
+    """JSON repeats them with every value."""
+    decoder(PROTO3 + text.replace("%", "n" * 1024))
+    with pytest.raises(SchemaError, match=r"the name n{20}… has 1,025 characters, more than"):
+        decoder(PROTO3 + text.replace("%", "n" * 1025))
+
+
 def test_without_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kafkafs.storage.schemas.schema.find_spec", lambda _name: None)
     with pytest.raises(SchemaError, match=r"not installed: pip install 'kafkafs\[schemas\]'"):
@@ -548,7 +565,7 @@ def test_items_that_cost_nothing_are_bounded_by_the_fields_of_their_type() -> No
     )
     values, reasons = made.build(*spans_of([b"\x0a\x00" * 20_000, b"\x0a\x00" * 2]))
     assert reasons.to_pylist() == [
-        "its lists have too many items for a type of so many fields",
+        "it has more values than a datum of its size may have",
         None,
     ]
     assert values.is_valid().to_pylist() == [False, True]

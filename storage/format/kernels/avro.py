@@ -1,7 +1,8 @@
 """Walks Avro datums by a table made from their schema, into columns of numbers or Python objects.
 
 A row of ``nodes`` is a type: its kind, two numbers ``a`` and ``b``, and whether it emits slots; if
-an array or map does, that is the number of values in columns that each item becomes.
+an array or map does, that is the number of values in columns that each item becomes. If an array,
+map or record emits nothing, this number is negative: what each item, or the record itself, costs.
 
     kind              a                             b                    slots for each value
     0 null                                                               none
@@ -22,9 +23,10 @@ Positions count from the start of ``data``, integers are Avro's: zigzag varints,
 floats. A datum should end exactly where its span ends.
 
 A walk is bounded: by the depth of values, by the number of array items without any bytes, of which
-an array could otherwise claim 2^60, and by the values that items become in columns, most of which
-may be defaults. ``most`` has what a datum may have: items without bytes, values of items, and more
-of these for each of its bytes.
+an array could otherwise claim 2^60, and by what values cost: those that items become in columns,
+most of which may be defaults, and those of records, which need no bytes, and may have the same
+record in several fields, and so on. ``most`` has what a datum may have: items without bytes, the
+cost of values, and more of it for each of its bytes.
 """
 
 from __future__ import annotations
@@ -128,7 +130,6 @@ def _walk_scalar(
                 return BAD_SIZE
             if size > end - at:
                 return TRUNCATED
-            # A second walk visits only what the first one has checked.
             if kind == 7 and mode != 2 and not is_utf8(data, at, at + size):
                 return BAD_TEXT
             if mode and nodes[node, 3]:
@@ -163,8 +164,11 @@ def _walk_items(
     size: cython.longlong
     total: cython.longlong = 0
     before: cython.Py_ssize_t
-    slot: cython.longlong = cursors[node] if mode and nodes[node, 3] else -1
-    values: cython.longlong = nodes[node, 3] if mode == 1 or mode == 3 else 0
+    slot: cython.longlong = cursors[node] if mode and nodes[node, 3] > 0 else -1
+    cost: cython.longlong = 0
+    # A second walk visits only what the first one has checked.
+    if mode != 2:
+        cost = nodes[node, 3] if nodes[node, 3] >= 0 else -nodes[node, 3]
     if slot >= 0:
         _emit(cursors, slots, node, 0, mode)
     while True:
@@ -197,8 +201,8 @@ def _walk_items(
                 left[0] -= 1
                 if left[0] < 0:
                     return TOO_MANY_EMPTY
-            if values > 1:
-                left[1] -= values
+            if cost > 1:
+                left[1] -= cost
                 if left[1] < 0:
                     return TOO_MANY_VALUES
             total += 1
@@ -235,6 +239,10 @@ def _walk(
     if depth >= MAX_DEPTH:
         return TOO_DEEP
     if kind == 13:
+        if mode != 2:
+            left[1] += nodes[node, 3]
+            if left[1] < 0:
+                return TOO_MANY_VALUES
         for i in range(nodes[node, 1]):
             value = links[nodes[node, 2] + i]
             at = _walk(data, at, end, nodes, links, value, depth + 1, cursors, slots, mode, left)
@@ -565,7 +573,7 @@ def value(
     nodes: cython.const[cython.longlong][:, ::1],
     links: cython.const[cython.longlong][::1],
     root: cython.Py_ssize_t,
-    most_empty: cython.longlong,
+    most: cython.const[cython.longlong][::1],
     names: list,
     converters: list,
     place: cython.longlong[::1],
@@ -573,11 +581,12 @@ def value(
     """Returns 0 and the datum as Python objects, or why it does not fit and None; if only bytes are
     left over, that and the datum. ``names`` has for
     each node the names of its fields or symbols, ``converters`` what turns its value (bytes for
-    bytes and fixed) into another one, or None. ``place`` is room for one number."""
+    bytes and fixed) into another one, or None. ``place`` is room for two numbers."""
     at: cython.Py_ssize_t
     check_tables(nodes, links, root)
     if (
-        place.shape[0] != 1
+        place.shape[0] != 2
+        or most.shape[0] != 3
         or len(names) != nodes.shape[0]
         or len(converters) != nodes.shape[0]
         or not (0 <= start <= end <= data.shape[0])
@@ -585,7 +594,8 @@ def value(
         raise ValueError(
             "the tables have other sizes than the arguments, or the datum lies outside"
         )
-    place[0] = most_empty
+    place[0] = most[0]
+    place[1] = most[1] + most[2] * (end - start)
     at = _walk(data, start, end, nodes, links, root, 0, place, place, 0, place)
     if at < 0:
         return at, None

@@ -36,6 +36,7 @@ from ._avro import (
     MAX_DEPTH,
     TOO_DEEP,
     TOO_MANY_EMPTY,
+    TOO_MANY_VALUES,
     TRUNCATED,
     check_tables,
     float_bits,
@@ -73,8 +74,9 @@ MAX_PRECISION = cython.declare(cython.int, 38)
 @cython.cclass
 class _Writer:
     """What is the same for all datums, and what is remembered of one: how many more items without
-    bytes it may have, the first code of a value that does not fit its logical type, 0 for none, and
-    how many keys of maps around the present value are in ``keys``."""
+    bytes it may have, and what more values may cost; the first code of a value that does not fit
+    its logical type, 0 for none; and how many keys of maps around the present value are in
+    ``keys``."""
 
     data: cython.const[cython.uchar][::1]
     nodes: cython.const[cython.longlong][:, ::1]
@@ -87,6 +89,7 @@ class _Writer:
     keys: cython.longlong[:, ::1]
     out: cython.uchar[::1]
     empty: cython.longlong
+    cost: cython.longlong
     failed: cython.int
     key_count: cython.Py_ssize_t
 
@@ -512,6 +515,10 @@ def _items(
                 w.empty -= 1
                 if w.empty < 0:
                     return TOO_MANY_EMPTY, to
+            if w.nodes[node, 3] < -1:
+                w.cost += w.nodes[node, 3]
+                if w.cost < 0:
+                    return TOO_MANY_VALUES, to
             is_first = False
             count -= 1
     w.key_count = first_key
@@ -536,6 +543,9 @@ def _record(
     """Writes a record. Most of its values are scalars."""
     i: cython.longlong
     part: cython.longlong
+    w.cost += w.nodes[node, 3]
+    if w.cost < 0:
+        return TOO_MANY_VALUES, to
     for i in range(w.nodes[node, 1]):
         to = _put_label(w, w.forms[node, 1] + i, to)
         if to < 0:
@@ -609,7 +619,7 @@ def _write_each(
     w: _Writer,
     spans: cython.const[cython.longlong][:, ::1],
     root: cython.Py_ssize_t,
-    most_empty: cython.longlong,
+    most: cython.const[cython.longlong][::1],
     first: cython.Py_ssize_t,
     places: cython.longlong[:, ::1],
     status: cython.longlong[::1],
@@ -623,7 +633,8 @@ def _write_each(
     while row < spans.shape[0] and _has_room(w, begin, 0):
         at = TRUNCATED
         to = begin
-        w.empty = most_empty
+        w.empty = most[0]
+        w.cost = most[1] + most[2] * (spans[row, 1] - spans[row, 0])
         w.failed = 0
         w.key_count = 0
         if 0 <= spans[row, 0] <= spans[row, 1] <= w.data.shape[0]:
@@ -690,7 +701,7 @@ def write_texts(
     nodes: cython.const[cython.longlong][:, ::1],
     links: cython.const[cython.longlong][::1],
     root: cython.Py_ssize_t,
-    most_empty: cython.longlong,
+    most: cython.const[cython.longlong][::1],
     forms: cython.const[cython.longlong][:, ::1],
     labels: cython.const[cython.longlong][:, ::1],
     texts: cython.const[cython.uchar][::1],
@@ -727,9 +738,10 @@ def write_texts(
         or places.shape[1] != 2
         or places.shape[0] != spans.shape[0]
         or status.shape[0] != spans.shape[0]
+        or most.shape[0] != 3
         or not (0 <= first <= spans.shape[0])
     ):
         raise ValueError("the tables for the results have other sizes than the arguments")
     with cython.nogil:
-        row, written = _write_each(w, spans, root, most_empty, first, places, status)
+        row, written = _write_each(w, spans, root, most, first, places, status)
     return row, written

@@ -24,15 +24,12 @@ from ...errors import CorruptError, DatumError
 from ...format.kernels import avro as kernel
 from ...format.kernels import gather as gather_kernel
 from ..conventions import DAY_SECONDS, OUTSIDE_DAY
-from ..in_chunks import MOST_VALUES, VALUES_PER_BYTE
-from .decoder import BYTES_LEFT, MAX_EMPTY_ITEMS, SPAN, AvroDecoder, reason
+from .decoder import BYTES_LEFT, MOST, SPAN, AvroDecoder, reason
 from .types import Kind
 
 Int64s = NDArray[np.int64]
 # The kinds of values with a start and a size.
 _TWO_SLOTS: Final = (Kind.BYTES, Kind.STRING, SPAN)
-# What a datum may have, for the kernel.
-_MOST: Final = np.array([MAX_EMPTY_ITEMS, MOST_VALUES, VALUES_PER_BYTE], dtype=np.int64)
 # The most slots, of 8 bytes, for which room is made before it is known that they are needed.
 _MAX_ROOM: Final = 8 << 20
 
@@ -343,7 +340,7 @@ class AvroColumns:
             return self._shredded_at_once(data, spans, status, room)
         counts, saved = np.zeros((2, len(self.nodes)), dtype=np.int64)
         left = np.zeros(2, dtype=np.int64)
-        tables = self.nodes, self.links, self.root.row, _MOST
+        tables = self.nodes, self.links, self.root.row, MOST
         kernel.check(data, spans, *tables, counts, saved, left, status)
         ends = np.cumsum(counts)
         starts = ends - counts
@@ -363,7 +360,7 @@ class AvroColumns:
         starts = np.cumsum(room) - room
         slots = np.empty(int(room.sum()), dtype=np.int64)
         ends, saved, left = starts.copy(), starts.copy(), np.zeros(2, dtype=np.int64)
-        tables = self.nodes, self.links, self.root.row, _MOST
+        tables = self.nodes, self.links, self.root.row, MOST
         kernel.check_and_shred(data, spans, *tables, saved, left, status, ends, slots)
         return Shredded(data, slots, starts, ends)
 

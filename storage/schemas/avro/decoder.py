@@ -1,7 +1,8 @@
 """Decodes Avro datums: one to JSON values, many to Arrow columns (`columns.py`).
 
 Datums are walked by the kernel `avro` before anything is made of them, so a hostile one costs no
-more than its own bytes: sizes and counts are checked against them, depth and empty items bounded.
+more than its own bytes: sizes and counts are checked against them; depth, empty items, and the
+values and names that a datum becomes are bounded.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from ...errors import BytesLeft, DatumError, SchemaError
 from ...format.kernels import avro as kernel
 from ...format.records.batch import Bytes
 from ..conventions import OUTSIDE_DAY, TOO_MANY_DIGITS, TOO_MANY_ITEMS, Converter, avro_converter
+from ..in_chunks import MOST_VALUES, VALUES_PER_BYTE
 from ..schema import Schema
 from .texts import AvroTexts, text_writer
 from .types import AvroType, Kind, parse_avro
@@ -25,6 +27,10 @@ from .types import AvroType, Kind, parse_avro
 SPAN: Final = 14
 #: Array items without bytes that a datum may have. With them, a few bytes can claim 2^60 items.
 MAX_EMPTY_ITEMS: Final = 1024
+#: What a datum may have, for the kernel: such items; the cost of its values, and more of that for
+#: each of its bytes. A value costs 1, and this many bytes of a name that is shown with it, as well.
+MOST: Final = np.array([MAX_EMPTY_ITEMS, MOST_VALUES, VALUES_PER_BYTE], dtype=np.int64)
+_NAME_BYTES: Final = 16
 #: The kernel's code of a datum that fits, but does not end with its bytes.
 BYTES_LEFT: Final = -10
 #: By the kernel's codes, negated.
@@ -39,7 +45,7 @@ _REASONS: Final = {
     8: "values are nested too deeply",
     9: f"arrays have more than {MAX_EMPTY_ITEMS:,} items without any bytes",
     10: "bytes are left over",
-    11: TOO_MANY_ITEMS,  # only of columns
+    11: TOO_MANY_ITEMS,
     12: OUTSIDE_DAY,  # this one and the next only of the kernel `avro_text`
     13: TOO_MANY_DIGITS,
 }
@@ -65,7 +71,8 @@ class Tables:
     _known: dict[int, int] = field(default_factory=dict)
 
     def add_row(self, kind: int, a: int = 0, b: int = 0, *, emits: int = 0) -> int:
-        """`emits`: 0 for no slots, otherwise 1; of an array or map, the values of an item."""
+        """`emits`: 0 for no slots, otherwise 1; of an array or map, the values of an item. It is
+        negative if they only cost something (see the kernel)."""
         self.rows.append([kind, a, b, emits])
         self.names.append(())
         self.converters.append(None)
@@ -88,11 +95,12 @@ class Tables:
             parts = of.parts or tuple(each.type for each in of.fields)
             self.names[row] = tuple(each.name for each in of.fields)
             self.add_links(row, [self.add_graph(part) for part in parts])
-        elif of.kind is Kind.ARRAY:
+            self.rows[row][3] = -sum(_cost(each.name, each.type) for each in of.fields)
+        elif of.kind in (Kind.ARRAY, Kind.MAP):
             self.rows[row][1] = self.add_graph(of.parts[0])
-        elif of.kind is Kind.MAP:
-            self.rows[row][1] = self.add_graph(of.parts[0])
-            self.rows[row][2] = self.add_row(Kind.STRING)
+            self.rows[row][3] = -_cost("", of.parts[0])
+            if of.kind is Kind.MAP:
+                self.rows[row][2] = self.add_row(Kind.STRING)
         else:
             self._add_scalar(row, of)
         return row
@@ -113,6 +121,14 @@ class Tables:
         return rows, np.array(self.links, dtype=np.int64)
 
 
+def _cost(name: str, of: AvroType) -> int:
+    """Returns what a value with this name costs, unless it is a record; of an enum, also its
+    longest symbol."""
+    enums = [each for each in (of, *of.parts) if each.kind is Kind.ENUM]
+    symbol = max((len(text) for each in enums for text in each.symbols), default=0)
+    return 1 + (len(name) + symbol) // _NAME_BYTES
+
+
 class AvroDecoder:
     """Decodes datums of one schema to JSON values, with the schema that wrote them. `texts`: what
     writes their JSON text; None if that is left to Python's encoder."""
@@ -124,12 +140,8 @@ class AvroDecoder:
         tables = Tables()
         root = tables.add_graph(of)
         nodes, links = tables.arrays()
-        self._arguments = (
-            nodes, links, root, MAX_EMPTY_ITEMS, list(tables.names), tables.converters,
-        )  # fmt: skip
-        self.texts: AvroTexts | None = text_writer(
-            nodes, links, root, MAX_EMPTY_ITEMS, tables.types
-        )
+        self._arguments = nodes, links, root, MOST, list(tables.names), tables.converters
+        self.texts: AvroTexts | None = text_writer(nodes, links, root, MOST, tables.types)
 
     @property
     def name(self) -> str:
@@ -141,7 +153,7 @@ class AvroDecoder:
     ) -> list[tuple[int, Any]]:
         """Returns for each datum, which lies in `data` from its start to its end, 0 and its JSON
         values; or, if it does not fit, the kernel's code and None; of BYTES_LEFT, both."""
-        place = np.zeros(1, dtype=np.int64)
+        place = np.zeros(2, dtype=np.int64)
         return [
             kernel.value(data, start, end, *self._arguments, place)
             for start, end in zip(starts, ends, strict=True)

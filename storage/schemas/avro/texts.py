@@ -55,7 +55,7 @@ class AvroTexts:
     nodes: Int64s
     links: Int64s
     root: int
-    most_empty: int
+    most: Int64s
     forms: Int64s
     labels: Int64s
     texts: bytes
@@ -78,7 +78,7 @@ class AvroTexts:
             is_small = room < _LEAST_POOLED
             out = np.empty(room, dtype=np.uint8).data if is_small else BUFFERS.acquire(room)
             end, written = kernel.write_texts(
-                data, spans, self.nodes, self.links, self.root, self.most_empty, self.forms,
+                data, spans, self.nodes, self.links, self.root, self.most, self.forms,
                 self.labels, self.texts, _QUOTING, _powers(), keys, row, places, status, out,
             )  # fmt: skip
             places[row:end, 0] += before
@@ -132,7 +132,7 @@ class _Labels:
 
 
 def text_writer(
-    nodes: Int64s, links: Int64s, root: int, most_empty: int, types: list[AvroType | None]
+    nodes: Int64s, links: Int64s, root: int, most: Int64s, types: list[AvroType | None]
 ) -> AvroTexts | None:
     """Returns what writes the datums of the type in the row `root` of the kernel's tables; `types`
     has the type in each row, None for a map's keys. None if a name has half of a surrogate pair,
@@ -145,7 +145,7 @@ def text_writer(
     except UnicodeEncodeError:
         return None
     return AvroTexts(
-        nodes, links, root, most_empty,
+        nodes, links, root, most,
         np.array(forms, dtype=np.int64).reshape(-1, 3),
         np.array(labels.spans, dtype=np.int64).reshape(-1, 2),
         bytes(labels.texts),

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from google.protobuf.descriptor_pb2 import DescriptorProto, FileDescriptorProto
     from google.protobuf.descriptor_pool import DescriptorPool
 
+# The longest name of a field or enum value, in characters: JSON repeats them with every value, of
+# which there may be one in each byte.
+_MAX_NAME: Final = 1024
 #: In an order in which each stands after those that it imports.
 _NAMES: Final = (
     "any", "descriptor", "duration", "empty", "field_mask", "source_context", "struct", "timestamp",
@@ -47,6 +50,7 @@ def make_pool(name: str, files: Mapping[str, FileDescriptorProto]) -> Descriptor
     for file in _sorted(name, files):
         if file.name in added:
             continue
+        _check_names(name, file)
         for full_name, each in messages(file):
             fields = [(field.name, field.number) for field in each.field]
             if each.options.map_entry and sorted(fields) != [("key", 1), ("value", 2)]:
@@ -57,6 +61,19 @@ def make_pool(name: str, files: Mapping[str, FileDescriptorProto]) -> Descriptor
             raise SchemaError(name, f"{file.name or 'it'} cannot be used: {error}") from None
         added.add(file.name)
     return pool
+
+
+def _check_names(name: str, file: FileDescriptorProto) -> None:
+    """Raises SchemaError if a name that JSON shows is too long."""
+    enums, shown = list(file.enum_type), list(file.extension)
+    for _, each in messages(file):
+        enums += each.enum_type
+        shown += (*each.field, *each.extension)
+    names = (part.name for part in (*shown, *(value for enum in enums for value in enum.value)))
+    longest = max(names, key=len, default="")
+    if len(longest) > _MAX_NAME:
+        what = f"the name {longest[:20]}… has {len(longest):,} characters"
+        raise SchemaError(name, f"{what}, more than the {_MAX_NAME:,} that are allowed")
 
 
 def messages(file: FileDescriptorProto) -> Iterator[tuple[str, DescriptorProto]]:
