@@ -31,6 +31,7 @@ KERNELS = "kafkafs/storage/format/kernels"
 LAYERS = ("storage", "mount", "kafkafs")
 #: The files that may import an extra's modules; everything else runs without it.
 NEEDING = {
+    "hdfs": ("storage/io/remote/hdfs.py",),
     "mount": ("mount/fuse/", "mount/session/session.py"),
     "remote": ("storage/io/remote/",),
     "report": ("mount/documents/report/page.py",),
@@ -117,6 +118,7 @@ def test_all_but_the_layer_of_an_extra_is_imported_without_it() -> None:
         "/polars.py",
         "/cli/query/",
         "/cli/verbs/spark",
+        "/storage/io/remote/hdfs.py",
         "/mount/fuse/",
         "/mount/session/session.py",
     )

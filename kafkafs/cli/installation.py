@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 #: Maps each extra for users to what it installs.
 EXTRAS: Final = {
+    "hdfs": ("hdfs-native",),
     "mount": ("pyfuse3", "trio"),
     "polars": ("polars",),
     "remote": (
@@ -44,6 +45,7 @@ EXTRAS: Final = {
 _MODULES: Final = {
     "googleapis-common-protos": "google.type",
     "grpcio-tools": "grpc_tools",
+    "hdfs-native": "hdfs_native",
     "indexed-gzip": "indexed_gzip",
     "indexed-zstd": "indexed_zstd",
     "jsonschema-rs": "jsonschema_rs",

@@ -16,7 +16,7 @@ SCHEMES: Final = {
     "https": "aiohttp",
     "http": "aiohttp",
     "sftp": "paramiko",
-    "hdfs": "pyarrow",
+    "hdfs": "hdfs-native",
     "memory": "fsspec",
 }
 #: Suffixes of archives, which are read like directories.

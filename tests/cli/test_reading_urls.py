@@ -85,6 +85,7 @@ def test_sql_of_a_url() -> None:
         ("abfs://bucket/x", "adlfs", "fsspec and adlfs"),
         ("https://host/x", "aiohttp", "fsspec and aiohttp"),
         ("sftp://host/x", "paramiko", "fsspec and paramiko"),
+        ("hdfs://host/x", "hdfs_native", "fsspec and hdfs-native"),
     ],
 )
 def test_what_is_not_installed_is_named(
@@ -94,7 +95,9 @@ def test_what_is_not_installed_is_named(
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, missing, None)
     done = CliRunner().invoke(cli, ["ls", url])
-    why = f"reading {url.partition(':')[0]}:// needs {needed}: pip install 'kafkafs[remote]'"
+    scheme = url.partition(":")[0]
+    extras = "remote,hdfs" if scheme == "hdfs" else "remote"
+    why = f"reading {scheme}:// needs {needed}: pip install 'kafkafs[{extras}]'"
     assert (done.exit_code, done.stderr) == (1, f"kafkafs: {url}: {why}\n")
 
 

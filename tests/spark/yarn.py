@@ -67,6 +67,22 @@ def _download(target: Path) -> None:
     copy_dependencies(pom, target, "fetching YARN's jars with Maven", f"-Dhadoop.version={VERSION}")
 
 
+def class_path(configuration: Path) -> str:
+    """Returns the class path of Hadoop's daemons."""
+    own = ("hadoop-client-*", "jcl-over-slf4j-*", "log4j-*", "slf4j-api-*")
+    spark_jars = [str(path) for pattern in own for path in sorted(JARS.glob(f"{pattern}.jar"))]
+    return ":".join([str(configuration), *spark_jars, f"{jars()}/*"])
+
+
+def site(properties: Mapping[str, str]) -> str:
+    """Returns a file of Hadoop's configuration."""
+    lines = [
+        f"<property><name>{name}</name><value>{escape(value)}</value></property>"
+        for name, value in properties.items()
+    ]
+    return "\n".join(["<configuration>", *lines, "</configuration>"])
+
+
 class Yarn(Cluster):
     """A ResourceManager and two NodeManagers, each with an address of its own, so that a
     speculative attempt has another node to run on."""
@@ -116,21 +132,14 @@ class Yarn(Cluster):
         }
         for name, port in zip(PORTS, free_ports(len(PORTS)), strict=True):
             properties[f"yarn.resourcemanager{name}.address"] = f"{LOOPBACK}:{port}"
-        lines = [
-            f"<property><name>{name}</name><value>{escape(value)}</value></property>"
-            for name, value in properties.items()
-        ]
-        text = "\n".join(["<configuration>", *lines, "</configuration>"])
         for file in ("core-site.xml", "yarn-site.xml"):
-            (self._directory / "hadoop" / file).write_text(text)
+            (self._directory / "hadoop" / file).write_text(site(properties))
 
     def _start_node(self, daemon: str, address: str) -> Path:
         """Starts a daemon, named by package and class; returns the path of its log."""
-        own = ("hadoop-client-*", "jcl-over-slf4j-*", "log4j-*", "slf4j-api-*")
-        spark_jars = [str(path) for pattern in own for path in sorted(JARS.glob(f"{pattern}.jar"))]
-        class_path = ":".join([str(self._directory / "hadoop"), *spark_jars, f"{jars()}/*"])
         logging = f"-Dlog4j2.configurationFile={self._directory / 'log4j2.properties'}"
-        options = ("-Xmx256m", *JVM.split(), f"-Dnode={address}", logging, "-cp", class_path)
+        options = ("-Xmx256m", *JVM.split(), f"-Dnode={address}", logging)
+        options += ("-cp", class_path(self._directory / "hadoop"))
         name = f"{daemon.partition('.')[2]}-{address}"
         return self._start_daemon(name, ["java", *options, f"{SERVERS}.{daemon}"], address)
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import socket
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +18,7 @@ from typing import Any
 import fsspec
 import paramiko
 import pytest
+from hdfs_native.fsspec import HdfsFileSystem
 
 from kafkafs.storage.errors import LogDirError, SegmentGone
 from kafkafs.storage.io.local_path import location
@@ -25,6 +28,7 @@ from kafkafs.storage.io.remote.settings import RemoteSettings
 from kafkafs.storage.log.read.transactions import Isolation
 from kafkafs.storage.log_dirs.engine import Engine
 from tests import answers, servers
+from tests.hdfs import hdfs
 from tests.waiting import wait_until
 
 CORPUS = "kafka43-clean"
@@ -106,15 +110,11 @@ def running(command: list[str]) -> Iterator[None]:
 
 
 def free_port() -> int:
-    import socket
-
     with socket.create_server(("127.0.0.1", 0)) as server:
         return int(server.getsockname()[1])
 
 
 def is_open(port: int) -> bool:
-    import socket
-
     with socket.socket() as client:
         return client.connect_ex(("127.0.0.1", port)) == 0
 
@@ -162,22 +162,39 @@ QUICK = ["file", "memory", "http", "http-whole-files", "sftp"]
 BY_HAND = pytest.mark.skipif(
     os.environ.get("KAFKAFS_STORES") != "all", reason="not KAFKAFS_STORES=all"
 )
+OF_JAVA = pytest.param("hdfs", marks=pytest.mark.slow)
 SLOW = [pytest.param(kind, marks=[pytest.mark.slow, BY_HAND]) for kind in ("gs", "abfs")]
 
 
-@pytest.fixture(name="place", params=[*QUICK, *SLOW])
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with hdfs(tmp_path_factory.mktemp("hdfs")) as url:
+        yield url
+
+
+def hdfs_client(url: str) -> HdfsFileSystem:
+    return HdfsFileSystem("127.0.0.1", int(url.rpartition(":")[2]), skip_instance_cache=True)
+
+
+@pytest.fixture(name="place", params=[*QUICK, OF_JAVA, *SLOW])
 def _place(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Place]:
     monkeypatch.setattr(requests, "_FIRST_PAUSE", 0.001)
+    if request.param == "hdfs":
+        url = request.getfixturevalue("cluster")
+        yield through(hdfs_client(url), f"{url}{tmp_path}", str(tmp_path))
+        return
     with ExitStack() as stack:
         yield stack.enter_context(serving(request.param, tmp_path, monkeypatch))
 
 
 def test_a_log_is_read_as_from_a_disk(place: Place, corpus: Corpus) -> None:
-    for path in (*corpus(CORPUS).glob("*"), *corpus(CORPUS).glob("orders-0/*")):
-        if path.is_file():
-            place.write(str(path.relative_to(corpus(CORPUS))), path.read_bytes())
+    whole = corpus(CORPUS)
+    files = [path for part in ("*", "orders-0/*") for path in whole.glob(part) if path.is_file()]
+    with ThreadPoolExecutor() as threads:  # HDFS takes a second for each file
+        names = (str(path.relative_to(whole)) for path in files)
+        list(threads.map(place.write, names, (path.read_bytes() for path in files)))
     engine = Engine(location(place.url))
     assert engine.topics().keys() == {"orders"}
     view = engine.log("orders", 0).view()
@@ -269,3 +286,29 @@ def test_threads_share_a_connection(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         for thread in threads:
             thread.join()
     assert found == {at: data[at : at + 70_000] for at in range(0, 1 << 20, 1 << 17)}
+
+
+@pytest.mark.slow
+def test_a_directory_of_hdfs_that_must_not_be_read(
+    cluster: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hdfs_client(cluster).mkdir("/secret", permission=0o700)
+    hdfs_client(cluster).pipe_file("/secret/x.log", b"x")
+    monkeypatch.setenv("HADOOP_USER_NAME", "someone-else")
+    with pytest.raises(PermissionError) as raised:
+        open_directory(f"{cluster}/secret", FRESH).list()
+    assert raised.value.filename == f"{cluster}/secret"
+
+
+def test_an_hdfs_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(requests, "_FIRST_PAUSE", 0.001)
+    monkeypatch.setattr(requests, "ATTEMPTS", 2)
+    hasty = RemoteSettings(list_ms=0, memory_bytes=0, timeout_ms=10)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"hdfs://127.0.0.1:{silent.getsockname()[1]}/logs"
+        with pytest.raises(OSError, match="the server did not answer in time") as raised:
+            open_directory(url, hasty).list()
+    assert (raised.value.errno, raised.value.filename) == (errno.EIO, url)
+    with pytest.raises(OSError, match="Connection refused") as raised:
+        open_directory(url, FRESH).list()
+    assert (raised.value.errno, raised.value.filename) == (errno.EIO, url)

@@ -23,6 +23,7 @@ from .settings import RemoteSettings
 from .source import Listed, Snapshot, SnapshotNode
 
 INSTALL: Final = "pip install 'kafkafs[remote]'"
+_INSTALL_HDFS: Final = "pip install 'kafkafs[remote,hdfs]'"
 _VERSIONS: Final = ("ETag", "etag", "generation", "md5Hash", "content_md5")
 _TIMES: Final = ("LastModified", "last_modified", "mtime", "updated", "created")
 # Listing takes many requests, one after the other, of which the library tells nothing.
@@ -164,11 +165,13 @@ class ObjectStore(BlockSource):
         try:
             from fsspec.core import url_to_fs
 
-            options = self._options()
-            filesystem, root = url_to_fs(self.location, **options)
+            if self._scheme == "hdfs":
+                return self._open_hdfs()
+            filesystem, root = url_to_fs(self.location, **self._options())
         except ImportError:
             needed = " and ".join(dict.fromkeys(("fsspec", SCHEMES[self._scheme])))
-            why = f"reading {self._scheme}:// needs {needed}: {INSTALL}"
+            install = _INSTALL_HDFS if self._scheme == "hdfs" else INSTALL
+            why = f"reading {self._scheme}:// needs {needed}: {install}"
             raise LogDirError(self.location, why) from None
         except Exception as error:  # noqa: BLE001 - of each library its own
             # Of SSH it says what is missing, and nothing secret.
@@ -178,6 +181,13 @@ class ObjectStore(BlockSource):
         if self._scheme == "s3":
             filesystem.retries = 1
         return filesystem, root
+
+    def _open_hdfs(self) -> tuple[Any, str]:
+        from .hdfs import Hdfs
+
+        cluster, _, path = self.location.removeprefix("hdfs://").partition("/")
+        timeout_ms = self.settings.timeout_ms
+        return Hdfs(cluster, timeout_ms, skip_instance_cache=True), f"/{path}"
 
     def _options(self) -> dict[str, Any]:
         """Returns what the library is to do differently: it repeats nothing, and caches nothing."""
