@@ -47,7 +47,8 @@ def hdfs(directory: Path) -> Iterator[str]:
 
 
 def run(directory: Path, daemon: str, *arguments: str) -> subprocess.Popen[bytes]:
-    options = ("-Xmx256m", *JVM[:3], "-cp", class_path(directory / "conf"))
+    own = f"-Djava.io.tmpdir={directory}"
+    options = ("-Xmx256m", own, *JVM[:3], "-cp", class_path(directory / "conf"))
     with log_of(directory, daemon).open("ab") as log:
         return subprocess.Popen(
             ["java", *options, f"{SERVER}.{daemon}", *arguments], stdout=log, stderr=log
