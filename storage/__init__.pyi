@@ -436,9 +436,9 @@ from .segment.dump.dump import is_known as is_known
 from .segment.extent import Fault as Fault
 from .segment.segment import Segment as Segment
 from .segment.stored import FILES as FILES
-from .tier.opening import TIER_CONFIG as TIER_CONFIG
-from .tier.opening import TIER_KEYS_CONFIG as TIER_KEYS_CONFIG
-from .tier.opening import TIER_LAYOUT_CONFIG as TIER_LAYOUT_CONFIG
+from .tier.configs import TIER_CONFIG as TIER_CONFIG
+from .tier.configs import TIER_KEYS_CONFIG as TIER_KEYS_CONFIG
+from .tier.configs import TIER_LAYOUT_CONFIG as TIER_LAYOUT_CONFIG
 from .topics.topics import refuse_in_engine as refuse_in_engine
 from .topics.topics import refuse_new_topic as refuse_new_topic
 from .transactions.producer import TransactionalProducer as TransactionalProducer

@@ -42,7 +42,7 @@ from .log_dirs.log_opening import LogOpening, Recovered
 from .log_dirs.purging import FoundLeftover, find_leftovers, purge
 from .log_dirs.writable_log_dir import WritableLogDir
 from .log_dirs.writable_log_dirs import WritableLogDirs, refuse_same_partitions
-from .tier.opening import TIER_CONFIG
+from .tier.configs import TIER_CONFIG
 from .topics.registering import Registering
 from .topics.restoring import Restoring
 from .topics.topic_configs import StoredTopicConfigs

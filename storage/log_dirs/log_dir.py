@@ -31,7 +31,6 @@ from ..format.files.checkpoints import (
 from ..format.files.names import PartitionDirName, PartitionState, TopicPartition
 from ..io.directory import Directory, DirectoryEntry, FileType, HeldDirectory
 from ..io.small_file import SmallFile, Stamp, read_value, stamp
-from ..redpanda.data_directory import is_data_directory
 from ..wording import printable
 
 T = TypeVar("T")
@@ -266,6 +265,12 @@ def owner_differences(
         yield "node", str(meta.node_id), str(owner.node_id)
 
 
+def _is_of_redpanda(directory: Directory) -> bool:
+    from ..redpanda.data_directory import is_data_directory  # few directories are
+
+    return is_data_directory(directory)
+
+
 def check_is_log_dir(directory: Directory) -> None:
     """Raises LogDirError, with what to give instead, unless a broker may have used `directory`."""
     try:
@@ -285,7 +290,7 @@ def check_is_log_dir(directory: Directory) -> None:
         return
     if any(_is_log(entry) for entry in entries):
         why = "the directory of one partition; give the log directory above it"
-    elif is_data_directory(directory):
+    elif _is_of_redpanda(directory):
         why = (
             "a data directory of Redpanda, which can only be read; `kafkafs revive` makes a log"
             " directory of Kafka from it"

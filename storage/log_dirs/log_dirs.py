@@ -11,6 +11,7 @@ import operator
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from ..backup.opening import expand, open_log_dir
 from ..config.kafka import ReaderConfig
@@ -33,13 +34,14 @@ from ..log.read.log import Log
 from ..metadata.cluster_metadata import ClusterMetadata
 from ..metadata.image import MetadataImage
 from ..metadata.served_metadata import ServedMetadata
-from ..redpanda.data_directory import RedpandaDirectory
-from ..redpanda.opening import open_redpanda
-from ..tier.opening import TIER_CONFIG, TIER_KEYS_CONFIG, Tiering, absolute_keys
-from ..tier.tier import Tier
+from ..tier.configs import TIER_CONFIG, TIER_KEYS_CONFIG, absolute_keys
 from ..wording import printable
 from .log_dir import LogDir, PartitionDir
 from .replicas import ADVICE, PREFERRED_DIR, Partitions, ReplicaSelector
+
+if TYPE_CHECKING:
+    from ..tier.opening import Tiering
+    from ..tier.tier import Tier
 
 #: The config with schemas that are given as files; `schemas/supplied.py` says what is in it.
 SCHEMAS_CONFIG = "kafkafs.schemas"
@@ -123,9 +125,9 @@ class LogDirs:
         self._context = context
         self._config = config
         self._remote_log_metadata: dict[int, tuple[PartitionDir, Log]] = {}
-        self._tiering = Tiering(
-            config, context, self._metadata_numbers, self._open_remote_log_metadata
-        )
+        self._tiering = self._open_tiering() if config.kafkafs_tier else None
+        #: Whether one of the directories is a data directory of Redpanda.
+        self.is_of_redpanda = False
         given = [path.strip() for path in listed if path.strip()]
         remote = context.limits.remote
         self.dirs = tuple(
@@ -222,7 +224,7 @@ class LogDirs:
         each = [problem for log_dir in self.dirs for problem in log_dir.problems]
         others = [f"{printable(found.path)}: {why}" for found, why in self.of_other_clusters()]
         between = self._selector.problems(joined.partitions)
-        return [*self._failed, *others, *dict.fromkeys(between), *each, *self._tiering.problems]
+        return [*self._failed, *others, *dict.fromkeys(between), *each, *self.tier_problems]
 
     @property
     def unserved(self) -> list[str]:
@@ -231,31 +233,47 @@ class LogDirs:
         return list(self._selector.unserved(self._refreshed().partitions))
 
     @property
-    def is_of_redpanda(self) -> bool:
-        """Whether one of the directories is a data directory of Redpanda."""
-        return any(isinstance(each.directory, RedpandaDirectory) for each in self.dirs)
-
-    @property
     def tier(self) -> Tier | None:
         """The remote storage of the brokers' topics, None if no config names it."""
-        return self._tiering.tier
+        return None if self._tiering is None else self._tiering.tier
 
     @property
     def tier_problems(self) -> list[str]:
         """What was found to be wrong in remote storage so far, one line each."""
-        return self._tiering.problems
+        return [] if self._tiering is None else self._tiering.problems
+
+    def _open_tiering(self) -> Tiering:
+        # Imported here, as what follows, because only few directories need it: it takes a tenth of
+        # the time in which a short verb starts.
+        from ..tier.opening import Tiering
+
+        numbers, log = self._metadata_numbers, self._open_remote_log_metadata
+        return Tiering(self._config, self._context, numbers, log)
 
     def _open(self, path: str) -> LogDir:
         """Opens a log directory or, in place of one, a data directory of Redpanda, or remote
         storage: its partitions are all there is of a cluster whose brokers are lost."""
         directory = open_log_dir(path, self._context.limits.remote)
         try:
-            return LogDir(path, self._tiering.joined(directory))
+            tiering = self._tiering
+            return LogDir(path, directory if tiering is None else tiering.joined(directory))
         except LogDirError:
-            alone = self._tiering.alone(directory) or open_redpanda(directory, self._config)
+            alone = self._open_in_place(directory)
             if alone is None:
                 raise
         return LogDir(path, alone, is_bare=True)
+
+    def _open_in_place(self, directory: Directory) -> Directory | None:
+        """Opens remote storage or Redpanda's data as a log directory; None if it is neither."""
+        self._tiering = self._tiering or self._open_tiering()
+        alone = self._tiering.alone(directory)
+        if alone is not None:
+            return alone
+        from ..redpanda.opening import open_redpanda
+
+        redpanda = open_redpanda(directory, self._config)
+        self.is_of_redpanda |= redpanda is not None
+        return redpanda
 
     def _metadata_numbers(self) -> Sequence[int]:
         """Returns the partitions of `__remote_log_metadata` that are here."""

@@ -3,44 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final
 
 from ..config.kafka import ReaderConfig
 from ..errors import LogDirError, SegmentGone
 from ..io.directory import Directory
-from ..io.local_path import absolute_path, local_path
 from ..io.opening import open_directory
 from ..io.remote.settings import RemoteSettings
 from ..log.read.context import ReadContext
 from ..log.read.log import Log
 from .aiven.layout import AivenLayout
+from .configs import key_files
 from .layout import TierLayout
 from .local_layout import LocalLayout
 from .log_directory import RemoteLogDirectory, TieredLogDirectory, not_a_tier
 from .metadata import RemoteLogMetadata
 from .tier import Tier
-
-#: The configs that name remote storage, and who wrote it.
-TIER_CONFIG: Final = "kafkafs.tier"
-TIER_LAYOUT_CONFIG: Final = "kafkafs.tier.layout"
-TIER_KEYS_CONFIG: Final = "kafkafs.tier.keys"
-#: What `kafkafs.tier.layout` can be.
-LAYOUTS: Final = ("auto", "local", "aiven")
-
-
-def key_files(text: str) -> dict[str, str]:
-    """Returns the files in kafkafs.tier.keys by the id of their key, "" for any key."""
-    found = {}
-    for entry in filter(None, map(str.strip, text.split(","))):
-        key_id, separator, path = entry.partition("=")
-        found[key_id if separator else ""] = local_path(path if separator else entry)
-    return found
-
-
-def absolute_keys(text: str) -> str:
-    """Returns kafkafs.tier.keys with absolute paths."""
-    files = ((key_id, absolute_path(path)) for key_id, path in key_files(text).items())
-    return ",".join(f"{key_id}={path}" if key_id else path for key_id, path in files)
 
 
 def open_layout(path: str, config: ReaderConfig, settings: RemoteSettings) -> TierLayout:

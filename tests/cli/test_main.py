@@ -56,6 +56,7 @@ def test_version(kafkafs: Kafkafs) -> None:
         "kernels": "compiled" if kernels.COMPILED else "uncompiled",
         "CRC-32C": "hardware" if crc32c.hardware_based else "software",
         "Python": platform.python_version(),
+        "extra hdfs": f"hdfs-native {version('hdfs-native')}",
         "extra mount": f"pyfuse3 {version('pyfuse3')}, trio {version('trio')}",
         "extra remote": ", ".join(f"{name} {version(name)}" for name in EXTRAS["remote"]),
         "extra report": f"jinja2 {version('jinja2')}, plotly {version('plotly')}",
@@ -295,6 +296,7 @@ def test_verbs_import_only_what_they_need(environment: Mapping[str, str], corpus
         heavy = {"pyarrow", "trio", "pyfuse3", "pyspark", "importlib.metadata", "hashlib"}
         # What writes, compacts or previews is a third of the engine.
         heavy |= {"kafkafs.mount.writes.changes", "kafkafs.storage.cleaner.preview.preview"}
+        heavy |= {"kafkafs.storage.tier.opening", "kafkafs.storage.redpanda.opening"}
         assert not heavy & imported_by(environment, *words)
 
 
