@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import tempfile
@@ -79,6 +80,7 @@ def _copy(source: Path, target: Path, *then: str) -> None:
 
 def _timed(log: Path, target: Path, work: Callable[[Path], object], *, evicts: bool) -> float:
     """Returns the seconds of `work` with a directory that does not exist yet."""
+    os.sync()  # the one before may have left something to write
     if evicts:
         evict(log)
     started = time.perf_counter()

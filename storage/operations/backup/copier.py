@@ -28,14 +28,14 @@ from .file_copier import CopiedFile, FileCopier, LogBatches, Pack, PackedPiece, 
 #: Smaller pieces share an object, of about this size.
 SMALL_BYTES: Final = 64 << 10
 _PACK_BYTES: Final = 8 << 20
-_READ_BYTES: Final = 256 << 10
+_READ_BYTES: Final = 1 << 20
 #: Larger files are copied in parts of this size, each of which becomes an object of its own: so all
 #: processors hash them, and SHA-256 takes most of the time.
 PART_BYTES: Final = 32 << 20
 # An object becomes no larger, give or take _READ_BYTES: a server gets it in one request.
 _MOST_BYTES: Final = 2 * PART_BYTES
 #: Threads that wait until objects are on the disk, while as many as there are processors copy.
-SYNCING: Final = 2
+SYNCING: Final = 4
 # The end of what a file had at the last run: if it is still the same, nothing before it was
 # truncated and written again. A broker that truncates continues with batches of a later epoch.
 _COMPARED_BYTES: Final = 64 << 10
