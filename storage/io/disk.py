@@ -114,7 +114,7 @@ class DirFd(Directory):
             try:
                 return os.lstat(path)
             except OSError as error:
-                raise _translated(error, path, CorruptError) from None
+                raise translated(error, path, CorruptError) from None
         with self._opened() as directory, located(path, CorruptError):
             return openat.lstat(name, directory)
 
@@ -130,7 +130,7 @@ class DirFd(Directory):
         try:
             return OpenDirFd(self, openat.open_directory(self.name, parent.opened))
         except OSError as error:
-            raise _translated(error, self.path, LogDirError) from None
+            raise translated(error, self.path, LogDirError) from None
 
     @contextmanager
     def _opened(self) -> Iterator[OpenedDirectory]:
@@ -142,10 +142,17 @@ class DirFd(Directory):
 
     def _open(self) -> OpenedDirectory:
         if self._parent is None:
-            with located(self.path, LogDirError):
+            try:
                 return openat.open_root(self.path)
-        with self._parent._opened() as parent, located(self.path, LogDirError):
+            except OSError as error:
+                raise translated(error, self.path, LogDirError) from None
+        parent = self._parent._open()
+        try:  # without `located`, because most of the engine's calls come through here
             return openat.open_directory(self.name, parent)
+        except OSError as error:
+            raise translated(error, self.path, LogDirError) from None
+        finally:
+            openat.close(parent)
 
     def __repr__(self) -> str:
         return f"DirFd({self.path!r})"
@@ -234,7 +241,7 @@ class OpenFile(ReadableFile):
         except OSError as error:
             if error.errno == errno.ENXIO:
                 return self.size()
-            raise _translated(error, self.path, CorruptError) from None
+            raise translated(error, self.path, CorruptError) from None
 
     def read(self, position: int, size: int) -> bytes:
         if size > _TRUSTED_READ:
@@ -259,7 +266,7 @@ class OpenFile(ReadableFile):
                 else:
                     count = self._copy_into(view[filled:], position + filled)
             except OSError as error:
-                raise _translated(error, self.path, CorruptError) from None
+                raise translated(error, self.path, CorruptError) from None
             if count == 0:
                 break
             filled += count
@@ -276,7 +283,7 @@ class OpenFile(ReadableFile):
                 os.lseek(self.fd, position, os.SEEK_SET)
                 return os.read(self.fd, size)
         except OSError as error:
-            raise _translated(error, self.path, CorruptError) from None
+            raise translated(error, self.path, CorruptError) from None
 
     def _copy_into(self, view: memoryview, position: int) -> int:
         data = self._pread(position, len(view))
@@ -297,7 +304,7 @@ def _list(
         with os.scandir(directory) as scan:
             found = [_entry(item, wants_stat) for item in scan]
     except OSError as error:
-        raise _translated(error, path, LogDirError) from None
+        raise translated(error, path, LogDirError) from None
     return [entry for entry in found if entry is not None]
 
 
@@ -320,7 +327,7 @@ def _files(
                 except FileNotFoundError:  # it vanished after the directory was read
                     continue
     except OSError as error:
-        raise _translated(error, path, LogDirError) from None
+        raise translated(error, path, LogDirError) from None
     return found, [entry for entry in others if entry is not None]
 
 
@@ -357,7 +364,7 @@ def _open_file(name: str, directory: OpenedDirectory, path: str) -> OpenFile:
     try:
         fd = openat.open_file(name, directory)
     except OSError as error:
-        raise _translated(error, path, CorruptError) from None
+        raise translated(error, path, CorruptError) from None
     return OpenFile(fd, path)
 
 
@@ -368,13 +375,14 @@ def located(path: str, wrong_kind: type[CorruptError | LogDirError]) -> Iterator
     try:
         yield
     except OSError as error:
-        raise _translated(error, path, wrong_kind) from None
+        raise translated(error, path, wrong_kind) from None
 
 
-def _translated(
+def translated(
     error: OSError, path: str, wrong_kind: type[CorruptError | LogDirError]
 ) -> Exception:
-    """Returns the exception to raise instead of `error`, which a call for `path` raised."""
+    """Returns the exception to raise instead of `error`, which a call for `path` raised, as
+    `located` does."""
     if error.errno in _GONE:
         return SegmentGone(path)
     if error.errno in _WRONG_KIND:

@@ -24,8 +24,9 @@ from contextlib import contextmanager, suppress
 from typing import NamedTuple, cast
 
 from ..errors import CorruptError, LogDirError, SegmentGone, StorageError, fresh
+from . import openat
 from .directory import ReadableFile
-from .disk import DirFd, OpenFile, located
+from .disk import DirFd, OpenFile, located, translated
 
 Buffer = bytes | bytearray | memoryview
 
@@ -338,16 +339,31 @@ class WritableDirFd(DirFd):
     def _changing(self, name: str | None) -> Iterator[int]:
         """Yields a descriptor of the directory, for a call about `name` in it."""
         path = self.path if name is None else self.path_of(name)
-        with _gone_as_os_error(), self._opened() as directory, _named(path):
-            yield cast(int, directory)
+        try:  # all in one, because every change comes through here
+            directory = self._open()
+            try:
+                yield directory
+            except OSError as error:
+                _name(error, path)
+                raise
+            finally:
+                openat.close(directory)
+        except SegmentGone as gone:
+            raise _as_os_error(gone) from None
 
     def _open(self) -> int:
         if self._parent is None:
-            with located(self.path, LogDirError):
+            try:
                 return _calls.open(self.path, _DIRECTORY)
-        with self._parent._opened() as parent, located(self.path, LogDirError):
-            flags = _DIRECTORY | os.O_NOFOLLOW
-            return _calls.open(self.name, flags, directory=cast(int, parent))
+            except OSError as error:
+                raise translated(error, self.path, LogDirError) from None
+        parent = cast(int, self._parent._open())
+        try:
+            return _calls.open(self.name, _DIRECTORY | os.O_NOFOLLOW, directory=parent)
+        except OSError as error:
+            raise translated(error, self.path, LogDirError) from None
+        finally:
+            openat.close(parent)
 
 
 class WritableFile(OpenFile):
@@ -498,10 +514,14 @@ def _named(path: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        error.filename = path
-        if error.filename2 is not None:
-            del error.filename2  # None would be printed as a name
+        _name(error, path)
         raise
+
+
+def _name(error: OSError, path: str) -> None:
+    error.filename = path
+    if error.filename2 is not None:
+        del error.filename2  # None would be printed as a name
 
 
 @contextmanager
@@ -511,4 +531,8 @@ def _gone_as_os_error() -> Iterator[None]:
     try:
         yield
     except SegmentGone as gone:
-        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), gone.file) from None
+        raise _as_os_error(gone) from None
+
+
+def _as_os_error(gone: SegmentGone) -> FileNotFoundError:
+    return FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), gone.file)
