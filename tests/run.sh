@@ -83,6 +83,8 @@ compile() {
 
 # Otherwise every process would compile all modules, and pytest rewrite all assertions, which takes 8 s in each.
 unset PYTHONDONTWRITEBYTECODE
+# The threads of numpy's linear algebra, which nothing here uses, are started in each process.
+export OPENBLAS_NUM_THREADS=1
 step 'set-up' tests/setup.sh test
 PATH=$PWD/.venv/bin:$PATH
 export PATH
