@@ -15,7 +15,7 @@ from .local_path import absolute_path, is_url, location, split_archive
 from .remote.settings import DEFAULTS, RemoteSettings
 
 if TYPE_CHECKING:
-    from .remote.archive import ArchiveFile
+    from .remote.archives.archive import ArchiveFile
     from .remote.source import SnapshotNode, Source
 
 # Sources kept for the next who opens them, as Spark's tasks do, so that each is listed once.
@@ -34,7 +34,7 @@ def open_directory(path: str, settings: RemoteSettings = DEFAULTS) -> Directory:
     if is_url(path):
         return _remote(location(path), settings)
     if found is not None and os.path.isfile(found[0]):
-        from .remote.archive import LocalArchiveFile
+        from .remote.archives.archive import LocalArchiveFile
 
         return _in_archive(LocalArchiveFile(found[0]), found[1], settings)
     return DirFd(path)
@@ -70,14 +70,14 @@ def _remote(path: str, settings: RemoteSettings) -> Directory:
         store = ObjectStore(found[0], settings)
         node = store.object_here()
         if node is not None:
-            from .remote.archive import ObjectArchiveFile
+            from .remote.archives.archive import ObjectArchiveFile
 
             return _in_archive(ObjectArchiveFile(found[0], node, store), found[1], settings)
     return RemoteDirectory(_kept((path, settings), lambda: ObjectStore(path, settings)))
 
 
 def _in_archive(file: ArchiveFile, inner: str, settings: RemoteSettings) -> Directory:
-    from .remote.archive import Archive
+    from .remote.archives.archive import Archive
     from .remote.directory import RemoteDirectory
 
     key = (absolute_path(file.path), file.version, settings)

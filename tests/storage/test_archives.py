@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 import subprocess
 import sys
 import zipfile
@@ -72,7 +73,7 @@ def test_the_index_is_kept_in_the_cache(corpus: Callable[[str], Path], tmp_path:
     cache = tmp_path / "cache"
     Engine(str(archive), {"kafkafs.remote.cache": f"{cache},1MiB"})
     [index] = (cache / "archives").iterdir()
-    before = index.stat().st_mtime_ns
+    before = index.stat().st_ino
     script = (
         "import sys; from kafkafs.storage import Engine;"
         "print(*Engine(sys.argv[1], {'kafkafs.remote.cache': sys.argv[2]}).topics())"
@@ -84,8 +85,91 @@ def test_the_index_is_kept_in_the_cache(corpus: Callable[[str], Path], tmp_path:
         check=True,
     )
     assert "v2" in done.stdout.split()
-    assert index.stat().st_mtime_ns == before
+    assert index.stat().st_ino == before
     assert sorted(os.listdir(tmp_path)) == ["cache", "x.tar.gz"]
+
+
+@pytest.fixture(name="cache")
+def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The place of indexes in a user's cache directory that does not exist yet."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache/kafkafs/archives"
+
+
+@pytest.mark.parametrize("suffix", [".tar.gz", ".tar.zst"])
+def test_without_a_config_the_index_is_kept_in_the_users_cache(
+    suffix: str, corpus: Callable[[str], Path], tmp_path: Path, cache: Path
+) -> None:
+    archive = pack(corpus("kafka28"), tmp_path / f"x{suffix}")
+    expected = content(open_directory(str(archive)))
+    [index] = cache.iterdir()
+    assert stat.S_IMODE(cache.stat().st_mode) == 0o700
+    before = index.stat().st_ino
+    assert content(open_directory(str(archive))) == expected
+    assert [each.stat().st_ino for each in cache.iterdir()] == [before]
+    # Another archive of the same name has an index of its own.
+    other = tmp_path / "other"
+    (other / "t-0").mkdir(parents=True)
+    pack(other, archive)
+    assert open_directory(str(archive)).child("t-0").list() == []
+    assert len(list(cache.iterdir())) == 2
+
+
+@pytest.mark.parametrize("kept", [0, 100, 5000, -1])
+def test_a_damaged_index_is_made_again(kept: int, tmp_path: Path, cache: Path) -> None:
+    (tmp_path / "logs/t-0").mkdir(parents=True)
+    (tmp_path / "logs/t-0/x.log").write_bytes(os.urandom(10_000))
+    archive = pack(tmp_path / "logs", tmp_path / "x.tar.gz")
+    expected = content(open_directory(str(archive)))
+    [index] = cache.iterdir()
+    data = index.read_bytes()
+    index.write_bytes(b"no index" * 1000 if kept < 0 else data[:kept])
+    assert content(open_directory(str(archive))) == expected
+    assert content(open_directory(str(archive))) == expected
+
+
+@pytest.mark.parametrize("what", ["file", "of others", "read-only file system"])
+def test_without_a_cache_directory_the_index_is_not_kept(
+    what: str, corpus: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    above = tmp_path / "cache"
+    above.write_text("") if what == "file" else (above / "kafkafs/archives").mkdir(parents=True)
+    if what == "of others":
+        (above / "kafkafs/archives").chmod(0o777)
+    monkeypatch.setenv("XDG_CACHE_HOME", "/proc/1" if what.startswith("read") else str(above))
+    archive = pack(corpus("kafka28"), tmp_path / "x.tar.gz")
+    assert "v2" in Engine(str(archive)).topics()
+    assert [each for each in above.rglob("*") if each.is_file()] == []
+
+
+def test_two_processes_make_one_index(
+    corpus: Callable[[str], Path], tmp_path: Path, cache: Path
+) -> None:
+    archive = pack(corpus("kafka28"), tmp_path / "x.tar.gz")
+    script = "import sys; from kafkafs.storage import Engine; print(*Engine(sys.argv[1]).topics())"
+    command = [sys.executable, "-c", script, str(archive)]
+    both = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    outputs = {process.communicate()[0] for process in both}
+    assert len(outputs) == 1
+    assert "v2" in outputs.pop().split()
+    assert len(list(cache.iterdir())) == 1
+
+
+def test_the_oldest_indexes_are_removed(
+    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "logs/t-0").mkdir(parents=True)
+    monkeypatch.setattr("kafkafs.storage.io.remote.archives.index._MOST_BYTES", 3 << 19)
+    cache.mkdir(parents=True, mode=0o700)
+    for name in ("0.index.sqlite", "1.index.sqlite.x.tmp", "2.index.sqlite", "other"):
+        (cache / name).write_bytes(bytes(1 << 20))
+        os.utime(cache / name, (1e9, 1e9 + len(os.listdir(cache))))
+    archive = pack(tmp_path / "logs", tmp_path / "x.tar.gz")
+    open_directory(str(archive)).list()
+    left = {each.name for each in cache.iterdir()}
+    assert {"2.index.sqlite", "other"} < left
+    assert not left & {"0.index.sqlite", "1.index.sqlite.x.tmp"}
+    assert len(left) == 3
 
 
 @pytest.mark.parametrize("suffix", KINDS)

@@ -13,17 +13,19 @@ import weakref
 from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import IO, Any, Final
 
-from ...errors import CorruptError, LogDirError, SegmentGone
-from ...wording import printable
-from .. import openat
-from ..directory import FileType
-from ..disk import OpenFile, located
-from .block_source import BlockSource
-from .settings import RemoteSettings
-from .source import Listed, Snapshot, SnapshotNode, number_of
-from .store import INSTALL
+from ....errors import CorruptError, LogDirError, SegmentGone
+from ....wording import printable
+from ... import openat
+from ...directory import FileType
+from ...disk import OpenFile, located
+from ..block_source import BlockSource
+from ..settings import RemoteSettings
+from ..source import Listed, Snapshot, SnapshotNode, number_of
+from ..store import INSTALL
+from .index import index_path, making, note_use
 
 _OPEN_MEMBERS: Final = 16
 _ZEROS: Final = bytes(512)
@@ -194,29 +196,24 @@ class Archive(BlockSource):
 def _opened(file: ArchiveFile, settings: RemoteSettings, owner: Archive) -> Any:
     """Returns the members of an archive, as ratarmountcore has them. Its file is closed with
     `owner`."""
-    path, lower = file.path, file.path.lower()
+    path = file.path
+    # It prints to stdout what it does, unless its log is off.
+    logging.getLogger("ratarmountcore").setLevel(logging.CRITICAL)
+    index = index_path(number_of(path, file.version), settings)
     try:
-        from ratarmountcore.mountsource.formats.tar import SQLiteIndexedTar
-        from ratarmountcore.mountsource.formats.zip import ZipMountSource
+        if os.path.exists(index):
+            # What is wrong with the archive, and not with the index, is raised again below.
+            with suppress(Exception):
+                mounted = _mounted(file, index, owner)
+                note_use(index)
+                return mounted
+        with making(index) as new:
+            return _mounted(file, new, owner)
+    except (SegmentGone, LogDirError):
+        raise
     except ImportError:
         why = f"reading archives needs ratarmountcore: {INSTALL}"
         raise LogDirError(path, why) from None
-    # It prints to stdout what it does, unless its log is off.
-    logging.getLogger("ratarmountcore").setLevel(logging.CRITICAL)
-    index = _index_path(file, settings)
-    try:
-        # The decompressor of zstd reads by a descriptor.
-        opened = _on_disk(file) if lower.endswith(".zst") else io.BufferedReader(file, _BUFFER)
-        weakref.finalize(owner, opened.close)
-        if lower.endswith(".zip"):
-            return ZipMountSource(opened, indexFilePath=index)
-        return SQLiteIndexedTar(
-            fileObject=opened,
-            indexFilePath=index,
-            prioritizedBackends=["indexed_gzip", "indexed_zstd"],
-        )
-    except (SegmentGone, LogDirError):
-        raise
     except OSError as error:
         if error.filename and error.errno:
             raise
@@ -225,17 +222,25 @@ def _opened(file: ArchiveFile, settings: RemoteSettings, owner: Archive) -> Any:
         raise _not_an_archive(path, error) from None
 
 
+def _mounted(file: ArchiveFile, index: str, owner: Archive) -> Any:
+    from ratarmountcore.mountsource.formats.tar import SQLiteIndexedTar
+    from ratarmountcore.mountsource.formats.zip import ZipMountSource
+
+    # The decompressor of zstd reads by a descriptor.
+    is_zstd = file.path.lower().endswith(".zst")
+    opened = _on_disk(file) if is_zstd else io.BufferedReader(file, _BUFFER)
+    weakref.finalize(owner, opened.close)
+    if file.path.lower().endswith(".zip"):
+        return ZipMountSource(opened, indexFilePath=index)
+    return SQLiteIndexedTar(
+        fileObject=opened,
+        indexFilePath=index,
+        prioritizedBackends=["indexed_gzip", "indexed_zstd"],
+    )
+
+
 def _not_an_archive(path: str, error: Exception) -> LogDirError:
     return LogDirError(path, f"not an archive, or a damaged one ({type(error).__name__})")
-
-
-def _index_path(file: ArchiveFile, settings: RemoteSettings) -> str:
-    """Returns where the index is kept: in the cache, if there is one, else in memory."""
-    if not settings.cache_dir:
-        return ":memory:"
-    above = os.path.join(settings.cache_dir, "archives")
-    os.makedirs(above, mode=0o700, exist_ok=True)
-    return os.path.join(above, f"{number_of(file.path, file.version):016x}.index.sqlite")
 
 
 def _on_disk(file: ArchiveFile) -> IO[bytes]:
