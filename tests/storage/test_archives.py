@@ -142,6 +142,22 @@ def test_without_a_cache_directory_the_index_is_not_kept(
     assert [each for each in above.rglob("*") if each.is_file()] == []
 
 
+def test_a_full_disk_of_the_cache_is_no_obstacle(
+    corpus: Callable[[str], Path], tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive = pack(corpus("kafka28"), tmp_path / "x.tar.gz")
+    script = (
+        "import resource, sys; from kafkafs.storage import Engine;"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000));"
+        "print(*Engine(sys.argv[1]).topics())"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, archive], capture_output=True, text=True, check=True
+    )
+    assert "v2" in done.stdout.split()
+    assert list(cache.iterdir()) == []
+
+
 def test_two_processes_make_one_index(
     corpus: Callable[[str], Path], tmp_path: Path, cache: Path
 ) -> None:

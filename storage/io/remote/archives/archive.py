@@ -25,7 +25,7 @@ from ..block_source import BlockSource
 from ..settings import RemoteSettings
 from ..source import Listed, Snapshot, SnapshotNode, number_of
 from ..store import INSTALL
-from .index import index_path, making, note_use
+from .index import NOWHERE, index_path, making, note_use
 
 _OPEN_MEMBERS: Final = 16
 _ZEROS: Final = bytes(512)
@@ -201,14 +201,16 @@ def _opened(file: ArchiveFile, settings: RemoteSettings, owner: Archive) -> Any:
     logging.getLogger("ratarmountcore").setLevel(logging.CRITICAL)
     index = index_path(number_of(path, file.version), settings)
     try:
+        # What is wrong with the archive, not with an index or its disk, is raised again at the end.
         if os.path.exists(index):
-            # What is wrong with the archive, and not with the index, is raised again below.
             with suppress(Exception):
                 mounted = _mounted(file, index, owner)
                 note_use(index)
                 return mounted
-        with making(index) as new:
-            return _mounted(file, new, owner)
+        if index != NOWHERE:
+            with suppress(Exception), making(index) as new:
+                return _mounted(file, new, owner)
+        return _mounted(file, NOWHERE, owner)
     except (SegmentGone, LogDirError):
         raise
     except ImportError:

@@ -41,9 +41,6 @@ def index_path(number: int, settings: RemoteSettings) -> str:
 @contextmanager
 def making(path: str) -> Iterator[str]:
     """Yields the path of a new index, which gets its place after the block."""
-    if path == NOWHERE:
-        yield path
-        return
     temporary = f"{path}.{random_uuid_text()}.tmp"
     try:
         yield temporary
