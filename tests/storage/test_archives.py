@@ -158,6 +158,18 @@ def test_a_full_disk_of_the_cache_is_no_obstacle(
     assert list(cache.iterdir()) == []
 
 
+def test_the_index_of_a_truncated_archive_is_not_kept(tmp_path: Path, cache: Path) -> None:
+    """It may be one that could not be read to its end only this time."""
+    (tmp_path / "logs/t-0").mkdir(parents=True)
+    for number in range(4):
+        (tmp_path / f"logs/t-0/{number}.log").write_bytes(os.urandom(1 << 20))
+    archive = pack(tmp_path / "logs", tmp_path / "x.tar.gz")
+    os.truncate(archive, archive.stat().st_size * 2 // 3)
+    for _ in range(2):
+        assert open_directory(str(archive)).problems == [f"{archive}: the archive is truncated"]
+        assert list(cache.iterdir()) == []
+
+
 def test_two_processes_make_one_index(
     corpus: Callable[[str], Path], tmp_path: Path, cache: Path
 ) -> None:

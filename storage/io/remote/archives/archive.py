@@ -209,7 +209,10 @@ def _opened(file: ArchiveFile, settings: RemoteSettings, owner: Archive) -> Any:
                 return mounted
         if index != NOWHERE:
             with suppress(Exception), making(index) as new:
-                return _mounted(file, new, owner)
+                mounted = _mounted(file, new, owner)
+                if _is_truncated(mounted):  # or it could not be read to its end this time
+                    raise CorruptError("a truncated archive")
+                return mounted
         return _mounted(file, NOWHERE, owner)
     except (SegmentGone, LogDirError):
         raise
