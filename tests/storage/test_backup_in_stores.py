@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
+import shutil
 import subprocess
+import sys
 import time
 import uuid
 from collections import Counter
@@ -32,8 +35,9 @@ from kafkafs.storage.operations.revive.revive import revive
 from tests import s3
 from tests.backups import back_up, check, contents, failures_in
 from tests.conftest import differences, fingerprint
+from tests.crash.moments import moments
 from tests.s3 import BUCKET, S3, Fault
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE_SECONDS, wait_until
 
 LARGE = 70_000  # beyond what shares an object with others
 
@@ -205,6 +209,64 @@ class TestFailures:
         assert len(failures_in(verify_points(bucket))) == 2
         back_up(source, bucket)  # stores what is missing
         assert len(failures_in(verify_points(bucket))) == 1
+
+
+def killed(source: Path, url: str, server: S3, moment: int, *, is_done: bool) -> int:
+    """Runs a backup that is killed at its change of this number, which the server carries out or
+    does not. Returns how many changes it asked for."""
+    changes = itertools.count(1)
+    process = subprocess.Popen(
+        [sys.executable, "-c", _BACKUP, source, url], env={**os.environ, **server.environment}
+    )
+
+    def fault(method: str, path: str) -> Fault | None:
+        if method not in ("PUT", "POST", "DELETE"):
+            return None
+        change = next(changes)
+        if change == moment:
+            process.kill()
+        return None if change < moment or (change == moment and is_done) else Fault(status=500)
+
+    server.proxy.fault = fault
+    process.wait(PATIENCE_SECONDS)
+    server.proxy.reset()
+    forget(url)
+    return next(changes) - 1
+
+
+_BACKUP = """
+import sys
+from kafkafs.storage.io.remote import lock
+from tests.backups import back_up
+lock.SETTLE_SECONDS = 0.0
+back_up(*sys.argv[1:])
+"""
+
+
+@pytest.mark.slow
+def test_a_run_that_is_killed_at_any_change(source: Path, server: S3, tmp_path: Path) -> None:
+    """What was there stays, nothing half-written is seen, and the next run needs no help."""
+    grown = Path(shutil.copytree(source, tmp_path / "grown"))
+    append(grown, 2)
+    old, new = contents(source), contents(grown)
+
+    def prepared() -> tuple[str, int]:
+        url = f"s3://{BUCKET}/{uuid.uuid4().hex}/backup"
+        return url, back_up(source, url).time_ms
+
+    url, _ = prepared()
+    count = killed(grown, url, server, sys.maxsize, is_done=True)
+    assert contents(url) == new
+    assert count > 6
+    for moment in moments(2 * count - 1, every=5):
+        url, first_ms = prepared()
+        assert killed(grown, url, server, moment // 2 + 1, is_done=moment % 2 == 1) >= moment // 2
+        assert contents(url) == (old if check(url) == 1 else new), moment
+        back_up(grown, url)
+        assert contents(url) == new, moment
+        assert contents(url, at_ms=first_ms) == old, moment
+        assert WritableStore(url).get(STORE_LOCK) is None
+        check(url)
 
 
 class TestLock:

@@ -14,7 +14,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Final
 
-from ....format.primitives import random_uuid_text
 from ..settings import RemoteSettings
 
 #: In place of a path, for an index that is not kept.
@@ -41,7 +40,7 @@ def index_path(number: int, settings: RemoteSettings) -> str:
 @contextmanager
 def making(path: str) -> Iterator[str]:
     """Yields the path of a new index, which gets its place after the block."""
-    temporary = f"{path}.{random_uuid_text()}.tmp"
+    temporary = f"{path}.{os.urandom(8).hex()}.tmp"
     try:
         yield temporary
         with suppress(FileNotFoundError):  # some archives need no index
