@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING, Final
 
@@ -74,7 +74,7 @@ class ArrowForm:
         """Raises ValueError for unknown columns, or none."""
         import pyarrow as pa
 
-        from kafkafs.storage import DECODED_NAMES, RECORD_SCHEMA, schema_of
+        from kafkafs.storage import RECORD_SCHEMA, schema_of
 
         fields = [*RECORD_SCHEMA, *(() if decoded is None else decoded.schema)]
         known = {field.name: field for field in fields}
@@ -82,9 +82,7 @@ class ArrowForm:
         if not self._names:
             raise ValueError("columns must not be empty")
         if unknown := [name for name in self._names if name not in known]:
-            why = f"no column {unknown[0]!r}; there are {', '.join(known)}"
-            is_decoded = decoded is None and unknown[0] in DECODED_NAMES
-            raise ValueError(f"{why}; others with decode=True" if is_decoded else why)
+            raise ValueError(_no_column(unknown[0], known, is_plain=decoded is None))
         self.schema = pa.schema([known[name] for name in self._names])
         self._decoded = decoded
         self._raw = [name for name in self._names if name in RECORD_SCHEMA.names]
@@ -132,6 +130,14 @@ class ArrowForm:
         with closing(self.pieces(parts)) as pieces:
             for piece in pieces:
                 yield self.batch(piece, topic, partition)
+
+
+def _no_column(name: str, known: Iterable[str], *, is_plain: bool) -> str:
+    """Returns why there is no such column; `is_plain`: nothing is decoded."""
+    from kafkafs.storage import DECODED_NAMES  # with what decodes, which is slow to import
+
+    why = f"no column {name!r}; there are {', '.join(known)}"
+    return f"{why}; others with decode=True" if is_plain and name in DECODED_NAMES else why
 
 
 def arrow_reader(

@@ -32,7 +32,7 @@ from .times import within_sql
 #: Into how many ranges of equally many offsets a partition is cut; a filter selects among them.
 RANGES: Final = 64
 # About as many bytes of the log are decoded at a time by each processor.
-_UNIT_BYTES: Final = 8 << 20
+_UNIT_BYTES: Final = 16 << 20
 # As many bytes of a unit are decoded ahead: what is compressed may be a hundred times as large.
 _HELD_BYTES: Final = 64 << 20
 # If a batch can only have fewer rows than this, it is decoding its columns that takes long.

@@ -24,8 +24,12 @@ from ..errors import (
     UnknownPartition,
     UnknownTopic,
 )
-from ..format.files.names import METADATA_TOPIC, PartitionState, TopicPartition
-from ..format.messages.remote_log_metadata import REMOTE_LOG_METADATA_TOPIC
+from ..format.files.names import (
+    METADATA_TOPIC,
+    REMOTE_LOG_METADATA_TOPIC,
+    PartitionState,
+    TopicPartition,
+)
 from ..io.directory import Directory
 from ..io.local_path import absolute_path, local_path, location
 from ..io.opening import is_local

@@ -298,6 +298,9 @@ def test_verbs_import_only_what_they_need(environment: Mapping[str, str], corpus
         heavy |= {"kafkafs.mount.writes.changes", "kafkafs.storage.cleaner.preview.preview"}
         heavy |= {"kafkafs.storage.tier.opening", "kafkafs.storage.redpanda.opening"}
         assert not heavy & imported_by(environment, *words)
+    query = "SELECT count(value) FROM orders"
+    decoding = {"kafkafs.storage.schemas.typed.decoder", "kafkafs.storage.schemas.catalog"}
+    assert not decoding & imported_by(environment, "sql", directory, query)
 
 
 def test_python_dash_m(shell: Shell) -> None:

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kafkafs.spark import jobs
-from kafkafs.spark.read.planning import INTERNAL_TOPICS
+from kafkafs.spark.read.planning import UNASKED_TOPICS
 from kafkafs.storage.errors import (
     CorruptError,
     InvalidRecord,
@@ -62,14 +62,14 @@ def bounds(where: str, isolation: Isolation = Isolation.READ_COMMITTED) -> dict[
     views = {
         (topic, number): engine.log(topic, number).view()
         for topic, numbers in engine.topics().items()
-        for number in (numbers if topic not in INTERNAL_TOPICS else ())
+        for number in (numbers if topic not in UNASKED_TOPICS else ())
     }
     return {key: (view.start_offset, view.bound(isolation)) for key, view in views.items()}
 
 
 def configs(where: str) -> dict[str, Any]:
     engine = Engine(where)
-    topics = (topic for topic in engine.topics() if topic not in INTERNAL_TOPICS)
+    topics = (topic for topic in engine.topics() if topic not in UNASKED_TOPICS)
     return {topic: engine.topic_config(topic).config for topic in topics}
 
 

@@ -20,7 +20,7 @@ from kafkafs.spark.option_texts import OptionError
 from kafkafs.spark.options import ReadOptions
 from kafkafs.spark.read import forks, planning
 from kafkafs.spark.read.conditions import Conditions, conditions_of
-from kafkafs.spark.read.planning import INTERNAL_TOPICS, find_log_dirs, grouped, plan
+from kafkafs.spark.read.planning import UNASKED_TOPICS, find_log_dirs, grouped, plan
 from kafkafs.spark.read.streaming import Stream
 from kafkafs.spark.workers import without_collections
 from kafkafs.storage.errors import DataLoss, LogDirError
@@ -209,7 +209,7 @@ def test_all_topics_but_the_internal_ones(corpus: Corpus) -> None:
     expected = {
         key: (answer.beginning, answer.end)
         for key, answer in answers.offsets("kafka43-clean").items()
-        if key[0] not in INTERNAL_TOPICS and answer.beginning < answer.end
+        if key[0] not in UNASKED_TOPICS and answer.beginning < answer.end
     }
     assert whole(ranges) == expected
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from kafkafs.storage import Selected
 
 from ..options import ReadOptions
-from ..read.planning import INTERNAL_TOPICS
+from ..read.planning import UNASKED_TOPICS
 from .job_log_dirs import JobLogDirs
 
 
@@ -18,7 +18,7 @@ def options_for(dirs: JobLogDirs, topics: Sequence[Selected], isolation: str) ->
     internal topics."""
     assigned: dict[str, list[int]] = {}
     for found in dirs.partitions(topics):
-        if topics or found.topic not in INTERNAL_TOPICS:
+        if topics or found.topic not in UNASKED_TOPICS:
             assigned.setdefault(found.topic, []).append(found.partition)
     given = {"paths": json.dumps(dirs.log_dirs), "kafka.isolation.level": isolation}
     if assigned:

@@ -18,7 +18,9 @@ from typing import Final
 
 from kafkafs.places import log_dir_around
 from kafkafs.storage import (
+    INTERNAL_TOPICS,
     MAX_OFFSET,
+    METADATA_TOPIC,
     DataLoss,
     Engine,
     LogDirError,
@@ -45,9 +47,7 @@ from .forks import share
 LOGGER: Final = logging.getLogger("kafkafs.spark")
 
 #: Kafka's own topics, which are read only if they are named (Topic.isInternal, and KRaft's log).
-INTERNAL_TOPICS: Final = frozenset(
-    ("__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata")
-)
+UNASKED_TOPICS: Final = frozenset((*INTERNAL_TOPICS, METADATA_TOPIC))
 
 # A task has at least this many bytes if there are enough, since starting one costs as much as
 # reading a few MiB. Otherwise there are about this many tasks, so that all processors are busy.
@@ -213,7 +213,7 @@ def assigned(topics: Mapping[str, list[int]], options: ReadOptions) -> list[Topi
         names = tuple(
             topic
             for topic in topics
-            if topic not in INTERNAL_TOPICS and (pattern is None or pattern.search(topic))
+            if topic not in UNASKED_TOPICS and (pattern is None or pattern.search(topic))
         )
     return [(topic, number) for topic in sorted(names) for number in topics.get(topic, ())]
 

@@ -35,6 +35,8 @@ QUORUM_STATE_FILE = "quorum-state"
 METADATA_TOPIC = "__cluster_metadata"
 # The topics of the brokers' coordinators.
 INTERNAL_TOPICS = ("__consumer_offsets", "__share_group_state", "__transaction_state")
+# The topic that records which segments are in the tier (TopicBasedRemoteLogMetadataManager).
+REMOTE_LOG_METADATA_TOPIC = "__remote_log_metadata"
 
 # The name of a topic and the number of a partition.
 TopicPartition = tuple[str, int]

@@ -15,13 +15,14 @@ from typing import Final, Protocol
 import numpy as np
 
 from ...errors import CorruptError
+from ..files.names import REMOTE_LOG_METADATA_TOPIC
 from ..records.batch import Bytes, Int32s
 from ..records.columns import Columns
 from .coordinator_records import CoordinatorRecords, open_members
 from .fields import Fields
 from .message import Message, MessageSchema, parse_schemas, to_json
 from .metadata import FRAME_VERSION
-from .remote_log_metadata import REMOTE_LOG_METADATA_TOPIC, parse_remote_log_metadata
+from .remote_log_metadata import parse_remote_log_metadata
 from .schemas import group_coordinator, metadata, share_coordinator, transaction_coordinator
 from .tables import DELETED, MessageTables
 

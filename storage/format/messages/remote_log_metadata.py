@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import lru_cache
-from typing import Final, TypeVar
+from typing import TypeVar
 
 from ...errors import CorruptError
 from ...wording import printable
@@ -15,8 +15,6 @@ from .fields import Fields
 from .message import Message, MessageSchema, parse_schemas
 from .metadata import FRAME_VERSION
 from .schemas import remote_log_metadata
-
-REMOTE_LOG_METADATA_TOPIC: Final = "__remote_log_metadata"
 
 
 class RemoteLogSegmentState(IntEnum):

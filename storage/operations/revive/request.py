@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from ...format.files.names import METADATA_TOPIC
+from ...format.files.names import INTERNAL_TOPICS, METADATA_TOPIC
 from ...io.local_path import absolute_path
 from ...log.state.producers import OpenTransaction
 from ...log_dirs.engine import Engine
@@ -158,12 +158,10 @@ class RevivedNode:
 
 ReviveRow = RevivedPartition | RevivedTransaction | ReviveNote | RevivedNode
 
-#: The topics that belong to a cluster as a whole, and are always revived.
-INTERNAL_TOPICS: Final = ("__consumer_offsets", "__transaction_state", "__share_group_state")
-
 
 def is_wanted(selection: Selection, topic: str, partition: int) -> bool:
-    """Returns whether a partition is revived."""
+    """Returns whether a partition is revived: always if its topic belongs to the cluster as a
+    whole."""
     if topic == METADATA_TOPIC:
         return False
     return topic in INTERNAL_TOPICS or selection.includes(topic, partition)

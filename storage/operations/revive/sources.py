@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ...errors import CorruptError, LogDirError, MetadataUnavailable
-from ...format.files.names import METADATA_TOPIC, TopicPartition
+from ...format.files.names import INTERNAL_TOPICS, METADATA_TOPIC, TopicPartition
 from ...format.messages.message import Message
 from ...format.messages.metadata import RecordType, ResourceType
 from ...format.primitives import random_uuid_text
@@ -20,7 +20,7 @@ from ...metadata.settings import ClusterSettings
 from ...wording import ranges
 from ..request import PartitionFailed
 from .releases import RELEASES, Release, release_for
-from .request import INTERNAL_TOPICS, Revive, ReviveNote, is_wanted
+from .request import Revive, ReviveNote, is_wanted
 from .topic_configs import configs_for
 
 _DEFAULT_NODE_ID: Final = 1

@@ -10,8 +10,8 @@ from typing import Final
 
 from ...config.kafka import REMOTE_CONFIGS, TOPIC_CONFIG_NAMES, check_topic_configs
 from ...errors import ConfigError
+from ...format.files.names import INTERNAL_TOPICS
 from .releases import RELEASES, Release
-from .request import INTERNAL_TOPICS
 
 _SIZE: Final = "segment.bytes"
 # Since 4.0, segments of less than 1 MiB need this config instead.
