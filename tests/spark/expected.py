@@ -6,6 +6,11 @@ from collections.abc import Iterator
 
 from tests import answers
 
+#: Selects the columns of these rows from a read with headers.
+COLUMNS = [
+    *("key", "value", "topic", "partition", "offset"),
+    *("unix_micros(timestamp) AS timestamp", "timestampType", "headers"),
+]
 _TYPES = {"NoTimestampType": -1, "CreateTime": 0, "LogAppendTime": 1}
 
 

@@ -30,7 +30,7 @@ from tests.conftest import fingerprint
 from tests.logs import TopicSettings, write_log_dir, write_partition
 from tests.readme import ROOT
 from tests.spark.cluster import JOB_SECONDS, Cluster, Driver, Standalone, has_open, parent
-from tests.spark.expected import rows_of_kafka
+from tests.spark.expected import COLUMNS, rows_of_kafka
 from tests.spark.yarn import Yarn
 from tests.waiting import wait_until
 
@@ -44,10 +44,6 @@ INSTALLED = ("--conf", f"spark.executorEnv.PYTHONPATH={ROOT}")
 CLUSTERS: list[type[Cluster]] = [Standalone]
 if os.environ.get("KAFKAFS_SPARK") == "all":
     CLUSTERS.append(Yarn)
-MICROSECONDS = [
-    *("key", "value", "topic", "partition", "offset"),
-    *("unix_micros(timestamp) AS timestamp", "timestampType", "headers"),
-]
 CHECKSUMS = ["partition", "offset", "crc32(value) AS checksum"]
 
 
@@ -359,7 +355,7 @@ def test_every_record_as_kafka_gave_it(
         read_job(
             corpus("kafka43-clean"),
             tmp_path / level,
-            MICROSECONDS,
+            COLUMNS,
             **reading,
             **{"kafka.isolation.level": level},
         )
