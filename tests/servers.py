@@ -7,7 +7,7 @@ import os
 import re
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from http import HTTPStatus
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -20,6 +20,7 @@ import paramiko
 class _WebServer(ThreadingHTTPServer):
     daemon_threads = True
     knows_ranges = True
+    fault: Callable[[str], HTTPStatus | None]
 
 
 class _WebHandler(SimpleHTTPRequestHandler):
@@ -29,13 +30,17 @@ class _WebHandler(SimpleHTTPRequestHandler):
     server: _WebServer
 
     def do_GET(self) -> None:
+        status = self.server.fault(self.path)
+        if status is not None:
+            self.send_error(status)
+            return
         path = Path(self.translate_path(self.path))
         if not self.server.knows_ranges or not path.is_file():
             super().do_GET()
             return
         data = path.read_bytes()
-        status = path.stat()
-        etag = f'"{status.st_mtime_ns:x}-{status.st_size:x}"'
+        stat = path.stat()
+        etag = f'"{stat.st_mtime_ns:x}-{stat.st_size:x}"'
         if self.headers.get("If-Match", etag) != etag:
             self.send_error(HTTPStatus.PRECONDITION_FAILED)
             return
@@ -45,7 +50,7 @@ class _WebHandler(SimpleHTTPRequestHandler):
         if wanted:
             self.send_header("Content-Range", f"bytes {start}-{end - 1}/{len(data)}")
         self.send_header("ETag", etag)
-        self.send_header("Last-Modified", self.date_time_string(int(status.st_mtime)))
+        self.send_header("Last-Modified", self.date_time_string(int(stat.st_mtime)))
         self.send_header("Content-Length", str(len(data[start:end])))
         self.end_headers()
         if self.command == "GET":
@@ -65,11 +70,18 @@ class _WebHandler(SimpleHTTPRequestHandler):
 
 
 @contextmanager
-def web(root: Path, *, knows_ranges: bool = True) -> Iterator[str]:
-    """Serves a directory over HTTP; yields its URL."""
+def web(
+    root: Path,
+    *,
+    knows_ranges: bool = True,
+    fault: Callable[[str], HTTPStatus | None] = lambda path: None,
+) -> Iterator[str]:
+    """Serves a directory over HTTP; yields its URL. `fault`: what to answer to a request of a path
+    instead."""
     handler = functools.partial(_WebHandler, directory=str(root))
     with _WebServer(("127.0.0.1", 0), handler) as server:
         server.knows_ranges = knows_ranges
+        server.fault = fault
         thread = threading.Thread(target=server.serve_forever, daemon=True)
         thread.start()
         try:
@@ -95,7 +107,16 @@ class _Login(paramiko.ServerInterface):
 class _Files(paramiko.SFTPServerInterface):
     """Serves the machine's own files, for reading."""
 
+    def __init__(self, login: paramiko.ServerInterface, server: Sftp) -> None:
+        super().__init__(login)
+        self._server = server
+
     def list_folder(self, path: str) -> Any:
+        if path in self._server.forbidden:
+            return paramiko.SFTP_PERMISSION_DENIED
+        if path in self._server.breaking:
+            self._server.breaking.remove(path)
+            self._server.disconnect()
         found = []
         for entry in os.scandir(path):
             status = paramiko.SFTPAttributes.from_stat(entry.stat(follow_symlinks=False))
@@ -127,13 +148,17 @@ class _Handle(paramiko.SFTPHandle):
 
 
 class Sftp:
-    """A running server: `url` without a path, its `key`, and the connections that it has."""
+    """A running server: `url` without a path, its `key`, and the connections that it has. It
+    refuses to list the directories `forbidden`, and ends its connections once, when it is to list
+    one of `breaking`."""
 
     def __init__(self, listener: socket.socket) -> None:
         self.key = paramiko.ECDSAKey.generate()
         self.port = listener.getsockname()[1]
         self.url = f"sftp://someone@127.0.0.1:{self.port}"
         self.connections: list[Any] = []
+        self.forbidden: set[str] = set()
+        self.breaking: set[str] = set()
         self._listener = listener
 
     def known_host(self) -> str:
@@ -153,7 +178,7 @@ class Sftp:
                 return
             transport = paramiko.Transport(connection)
             transport.add_server_key(self.key)
-            transport.set_subsystem_handler("sftp", paramiko.SFTPServer, _Files)
+            transport.set_subsystem_handler("sftp", paramiko.SFTPServer, _Files, self)
             with suppress(paramiko.SSHException, EOFError):
                 transport.start_server(server=_Login())
             self.connections.append(transport)

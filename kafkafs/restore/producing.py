@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, Producer
@@ -25,6 +26,8 @@ SAVE_SECONDS: Final = 1.0
 STALL_SECONDS: Final = 120.0
 # Two checks that are further apart are not of the same wait.
 _WAITING_SECONDS: Final = 5.0
+# How long a report of a failure may take after the failure.
+_REPORT_SECONDS: Final = 1.0
 # Records between two calls of `poll`, which frees the memory of acknowledged ones.
 _POLL_RECORDS: Final = 2000
 _QUEUED_RECORDS: Final = 500_000
@@ -131,11 +134,22 @@ class RecordProducer:
         except KafkaException as error:
             raise self._failure(key, error.args[0]) from None
         except SystemError as error:
-            if not isinstance(error.__cause__, KafkaException):
+            # confluent_kafka raises this if it makes another callback after that of a fatal error,
+            # whose exception may be lost.
+            cause = error.__cause__
+            failed = cause.args[0] if isinstance(cause, KafkaException) else self._reported()
+            if failed is None:
                 raise
-            raise self._failure(key, error.__cause__.args[0]) from None
+            raise self._failure(key, failed) from None
         if self._failed is not None:
             raise self._failure(key, self._failed)
+
+    def _reported(self) -> KafkaError | None:
+        """Returns why a record has failed, which may be reported only now; None if it has not."""
+        if self._failed is None:
+            with suppress(KafkaException, SystemError):
+                self._producer.poll(_REPORT_SECONDS)
+        return self._failed
 
     def _check_progress(self, key: TopicPartition) -> None:
         """Is called again and again while waiting. Raises RestoreError if nothing was acknowledged

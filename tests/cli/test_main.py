@@ -252,10 +252,12 @@ def test_every_error_of_the_tree_becomes_a_line() -> None:
 
 
 def test_an_error_of_the_disk_names_the_file() -> None:
-    denied = failures.failure(PermissionError(errno.EACCES, "x", "/data/a.log"))
+    denied = failures.failure(PermissionError(errno.EACCES, "Permission denied", "/data/a.log"))
     assert denied.line().startswith("kafkafs: /data/a.log: Permission denied; run as a user who")
-    broken = failures.failure(OSError(errno.EIO, "x", b"/data/a.log"), "orders/0/values")
-    assert broken.line() == "kafkafs: orders/0/values: /data/a.log: Input/output error"
+    broken = failures.failure(OSError(errno.EIO, "a reason", b"/data/a.log"), "orders/0/values")
+    assert broken.line() == "kafkafs: orders/0/values: /data/a.log: a reason"
+    forbidden = failures.failure(PermissionError(errno.EACCES, "Permission denied", "s3://b/a.log"))
+    assert forbidden.line().startswith("kafkafs: s3://b/a.log: Permission denied; give credentials")
 
 
 def test_a_hostile_name_cannot_write_to_the_terminal() -> None:

@@ -93,6 +93,8 @@ def test_what_is_not_installed_is_named(
 ) -> None:
     for name in [name for name in sys.modules if name.partition(".")[0] in (missing, "fsspec")]:
         monkeypatch.delitem(sys.modules, name)
+    # Another test may have imported it, with what is not installed now.
+    monkeypatch.delitem(sys.modules, "kafkafs.storage.io.remote.hdfs", raising=False)
     monkeypatch.setitem(sys.modules, missing, None)
     done = CliRunner().invoke(cli, ["ls", url])
     scheme = url.partition(":")[0]

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
+from confluent_kafka import KafkaError
 
-from kafkafs.restore.cluster import RestoreError
+from kafkafs.restore.cluster import RestoreError, TargetCluster
 from kafkafs.restore.groups import translated
+from kafkafs.restore.producing import RecordProducer
 from kafkafs.restore.state import (
     OffsetRun,
     RestoredPartition,
@@ -113,3 +118,35 @@ def test_a_damaged_state_file(tmp_path: Path, content: str, error: str) -> None:
     path.write_text(content)
     with pytest.raises(RestoreError, match=error):
         read_state(str(path))
+
+
+class LosingProducer:
+    """What confluent_kafka does now and then after a fatal error: the exception of `flush` is lost,
+    and a report of a record that failed follows."""
+
+    def __init__(self, on_delivery: Callable[[KafkaError, object], None]) -> None:
+        self._report = on_delivery
+
+    def __len__(self) -> int:
+        return 1
+
+    def flush(self, seconds: float) -> None:
+        raise SystemError("flush returned NULL without setting an exception")
+
+    def poll(self, seconds: float) -> None:
+        self._report(KafkaError(KafkaError.MSG_SIZE_TOO_LARGE, "too large"), None)
+
+
+def test_a_fatal_error_that_is_lost_is_that_of_a_record(tmp_path: Path) -> None:
+    def client(_kind: object, **configs: Any) -> LosingProducer:
+        return LosingProducer(configs["on_delivery_"])
+
+    cluster = cast("TargetCluster", SimpleNamespace(client=client))
+    with closing(RestoreStateFile(str(tmp_path / "state"))) as file:
+        producer = RecordProducer(
+            cluster, file, cast("RestoreState", None), compression="none", max_batch_bytes=1 << 20
+        )
+        with pytest.raises(
+            RestoreError, match="a-0: the cluster has not taken a record: too large"
+        ):
+            producer.finish(("a", 0), partition())

@@ -8,10 +8,11 @@ import shutil
 import socket
 import subprocess
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +22,11 @@ import pytest
 from hdfs_native.fsspec import HdfsFileSystem
 
 from kafkafs.storage.errors import LogDirError, SegmentGone
+from kafkafs.storage.io.directory import Directory
 from kafkafs.storage.io.local_path import location
 from kafkafs.storage.io.opening import open_directory
 from kafkafs.storage.io.remote import requests
+from kafkafs.storage.io.remote import servers as remote_servers
 from kafkafs.storage.io.remote.settings import RemoteSettings
 from kafkafs.storage.log.read.transactions import Isolation
 from kafkafs.storage.log_dirs.engine import Engine
@@ -267,6 +270,90 @@ def test_a_connection_that_breaks_is_made_again(
         assert file.read(0, 4) == b"0123"
         server.disconnect()
         assert file.read(4, 4) == b"4567"
+
+
+def tree(directory: Path) -> None:
+    for name in ("a-0", "b-0", "c-0"):
+        (directory / "logs" / name).mkdir(parents=True)
+        (directory / "logs" / name / "x.log").write_bytes(b"0123456789")
+
+
+def check_that_b_is_forbidden(root: Directory) -> None:
+    """A directory that cannot be listed is not an empty one, and the others are served."""
+    assert sorted(entry.name for entry in root.list()) == ["a-0", "b-0", "c-0"]
+    with pytest.raises(PermissionError, match="Permission denied") as raised:
+        root.child("b-0").list()
+    assert raised.value.filename == f"{root.path}/b-0"
+    for name in ("a-0", "c-0"):
+        assert root.child(name).open("x.log").read(0, 10) == b"0123456789"
+
+
+def test_a_directory_that_sftp_does_not_list(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tree(tmp_path)
+    with servers.sftp() as server:
+        known(server, tmp_path, monkeypatch)
+        server.forbidden.add(f"{tmp_path}/logs/b-0")
+        check_that_b_is_forbidden(open_directory(f"{server.url}{tmp_path}/logs", FRESH))
+
+
+def test_a_directory_that_a_web_server_does_not_list(tmp_path: Path) -> None:
+    tree(tmp_path)
+    with servers.web(
+        tmp_path, fault=lambda path: HTTPStatus.FORBIDDEN if path == "/logs/b-0/" else None
+    ) as url:
+        check_that_b_is_forbidden(open_directory(f"{url}/logs", FRESH))
+
+
+def test_a_directory_that_cannot_be_listed_for_a_while(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(requests, "_FIRST_PAUSE", 0.001)
+    tree(tmp_path)
+    failing = ["/logs/b-0/"] * 2
+
+    def fault(path: str) -> HTTPStatus | None:
+        if path not in failing:
+            return None
+        failing.remove(path)
+        return HTTPStatus.SERVICE_UNAVAILABLE
+
+    with servers.web(tmp_path, fault=fault) as url:
+        logs = open_directory(f"{url}/logs", FRESH)
+        assert [entry.name for entry in logs.child("b-0").list()] == ["x.log"]
+    assert not failing
+    with servers.sftp() as server:
+        known(server, tmp_path, monkeypatch)
+        server.breaking.add(f"{tmp_path}/logs/b-0")
+        logs = open_directory(f"{server.url}{tmp_path}/logs", FRESH)
+        assert [entry.name for entry in logs.child("b-0").list()] == ["x.log"]
+        assert not server.breaking
+
+
+def test_a_web_server_that_is_not_there_is_not_an_empty_directory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(requests, "_FIRST_PAUSE", 0.001)
+    url = f"http://127.0.0.1:{free_port()}/logs"
+    with pytest.raises(OSError, match="Connection refused") as raised:
+        open_directory(url, FRESH).list()
+    assert (raised.value.errno, raised.value.filename) == (errno.EIO, url)
+
+
+def test_pages_that_link_to_themselves(tmp_path: Path) -> None:
+    (tmp_path / "index.html").write_text('<a href="./">.</a> <a href="../">..</a> <a href="x">')
+    (tmp_path / "x").write_text("0123456789")
+    with servers.web(tmp_path) as url:
+        assert [entry.name for entry in open_directory(f"{url}/", FRESH).list()] == ["x"]
+
+
+def test_directories_without_end() -> None:
+    def list_all(paths: Sequence[str]) -> Sequence[remote_servers.Answer]:
+        return [[{"name": f"{path}/x", "type": "directory"}] for path in paths]
+
+    with pytest.raises(LogDirError, match="has directories more than 64 deep"):
+        remote_servers.walk("x", list_all)
 
 
 def test_threads_share_a_connection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from kafkafs.mount.vfs import errnos
-from kafkafs.storage import errors, printable
+from kafkafs.storage import errors, is_url, printable
 
 if TYPE_CHECKING:
     from kafkafs.storage import Engine, PartitionFailed
@@ -22,6 +22,12 @@ if TYPE_CHECKING:
 INTERRUPTED: Final = 130
 # The name of a segment's log in a message.
 _SEGMENT: Final = re.compile(r"\b[0-9]{20}\.log\b")
+
+# Advice for who may not read, or write.
+_OTHER_USER: Final = "; run as a user who may read the log directory, such as the broker's"
+_CREDENTIALS: Final = (
+    "; give credentials as the service's other programs take them, in the environment or its files"
+)
 
 # Lines about replicas that are not served.
 _UNSERVED_SHOWN: Final = 10
@@ -172,12 +178,13 @@ def warn(message: str) -> None:
 
 
 def _os_error(error: OSError) -> str:
-    what = os.strerror(error.errno) if error.errno else str(error)
-    if error.errno in (errno.EACCES, errno.EPERM):
-        what += "; run as a user who may read the log directory, such as the broker's"
+    what = error.strerror or str(error)
     # The engine's errors name the file. An error without a name came from writing to stdout.
     name = error.filename
-    return f"{os.fsdecode(name) if isinstance(name, str | bytes) else 'stdout'}: {what}"
+    file = os.fsdecode(name) if isinstance(name, str | bytes) else "stdout"
+    if error.errno in (errno.EACCES, errno.EPERM):
+        what += _CREDENTIALS if is_url(file) else _OTHER_USER
+    return f"{file}: {what}"
 
 
 def usage_line(error: click.UsageError) -> str:

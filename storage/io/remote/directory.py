@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from itertools import chain, islice
@@ -78,6 +79,8 @@ class RemoteDirectory(Directory):
         node = self._node()
         if node.children is None:
             raise LogDirError(self.path, f"a {node.kind}, not a directory")
+        if node.forbidden:
+            raise PermissionError(errno.EACCES, node.forbidden, self.path)
         return HeldRemoteDirectory(self, node, self._source)
 
     def _node(self) -> SnapshotNode:

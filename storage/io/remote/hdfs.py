@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any, Final
 
 from fsspec.asyn import AsyncFileSystem
@@ -42,14 +42,10 @@ class Hdfs(AsyncFileSystem):  # type: ignore[misc] # fsspec has no types
         with _translating():
             return _described(await self._client.get_file_info(path))
 
-    async def _find(self, path: str, **_: Any) -> Mapping[str, Mapping[str, Any]]:
-        """Returns what is known of each file below a directory, or of a file itself, by path."""
-        found: dict[str, dict[str, Any]] = {}
-        with _translating(), suppress(FileNotFoundError):
-            async for status in self._client.list_status(path, recursive=True):
-                if not status.isdir:
-                    found[status.path] = _described(status)
-        return found
+    async def _ls(self, path: str, **_: Any) -> list[Mapping[str, Any]]:
+        """Returns what is known of each file and directory in a directory."""
+        with _translating():
+            return [_described(status) async for status in self._client.list_status(path)]
 
     async def _cat_file(self, path: str, start: int, end: int, **_: Any) -> bytes:
         with _translating():

@@ -6,6 +6,7 @@ from __future__ import annotations
 import errno
 import os
 import random
+import re
 import threading
 import time
 from collections import Counter
@@ -19,7 +20,12 @@ T = TypeVar("T")
 #: How often a request is sent at most, and the pauses between, in seconds: 6.2 s in all.
 ATTEMPTS: Final = 6
 _FIRST_PAUSE: Final = 0.2
+# The libraries of these schemes repeat each request themselves, and cannot be told not to.
+_REPEATED: Final = ("gs://",)
 _LONGEST_REASON: Final = 300
+# In the name of the error of a library that has none for this server.
+_CREDENTIALS: Final = re.compile("Credential|ClientAuthentication")
+_DENIED: Final = os.strerror(errno.EACCES)
 
 _PASSING: Final = frozenset((408, 425, 429, 500, 502, 503, 504))
 _PASSING_CODES: Final = frozenset(
@@ -40,8 +46,10 @@ _PASSING_TYPES: Final = frozenset(
      "IncompleteReadError", "FlexibleChecksumError",
      "ServiceRequestError", "ServiceResponseError", "SSHException", "EOFError")
 )  # fmt: skip
-# Of those, the ones that remain: who tries again is locked out.
-_LASTING_TYPES: Final = frozenset(("AuthenticationException", "BadHostKeyException", "UnknownHost"))
+# Of those, the ones that remain: who tries again is locked out, or waits long for the same answer.
+_LASTING_TYPES: Final = frozenset(
+    ("AuthenticationException", "BadHostKeyException", "ClientAuthenticationError", "UnknownHost")
+)
 
 
 class ShortRead(Exception):
@@ -71,17 +79,19 @@ REMOTE_COUNTS: Final = Counts()
 
 
 def request(operation: str, path: str, send: Callable[[], T]) -> T:
-    """Returns what `send` returns, which may fail for a while: it is called up to ATTEMPTS times.
+    """Returns what `send` returns, which may fail for a while: it is called up to ATTEMPTS times,
+    unless it repeats the request itself.
 
     Raises SegmentGone if there is no such object, or another one by now; PermissionError; else
     OSError with EIO and the reason. All have `path`.
     """
     pause = _FIRST_PAUSE
-    for attempt in range(1, ATTEMPTS + 1):
+    attempts = 1 if path.startswith(_REPEATED) else ATTEMPTS
+    for attempt in range(1, attempts + 1):
         try:
             found = send()
         except Exception as error:  # noqa: BLE001 - each library has its own, without a common base
-            passes = attempt < ATTEMPTS and is_passing(error)
+            passes = attempt < attempts and is_passing(error)
             REMOTE_COUNTS.add(operation, retries=passes, failures=not passes)
             if not passes:
                 raise translated(error, path) from None
@@ -105,10 +115,9 @@ def translated(error: Exception, path: str) -> Exception:
     if statuses & {404, 410, _CHANGED}:
         return SegmentGone(path)
     if statuses & {401, 403} or any(isinstance(each, PermissionError) for each in chain):
-        return PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
-    if any("credential" in type(each).__name__.lower() for each in chain):
-        why = "no credentials were found"
-        return PermissionError(errno.EACCES, why, path)
+        return PermissionError(errno.EACCES, f"{_DENIED} ({_reason(error)})", path)
+    if any(_CREDENTIALS.search(type(each).__name__) for each in chain):
+        return PermissionError(errno.EACCES, f"{_DENIED} (no credentials were found)", path)
     return OSError(errno.EIO, _reason(error), path)
 
 
@@ -132,6 +141,8 @@ def _passes(error: BaseException) -> bool:
         return True
     if _status(error) in _PASSING or _code(error) in _PASSING_CODES:
         return True
+    if type(error) is OSError and error.errno is None:
+        return True  # paramiko's, of a connection that has been closed
     if isinstance(error, OSError) and error.errno in _PASSING_ERRNOS:
         return True
     return any(each.__name__ in _PASSING_TYPES for each in type(error).__mro__)
@@ -177,6 +188,8 @@ def _reason(error: Exception) -> str:
         return str(error)
     if isinstance(error, TimeoutError) or "timeout" in name.lower():
         return "the server did not answer in time"
+    if isinstance(error, OSError) and error.errno in _PASSING_ERRNOS:
+        return os.strerror(error.errno)
     if isinstance(error, OSError) and error.strerror:
         return error.strerror[:_LONGEST_REASON]
     return f"the request failed ({name})"

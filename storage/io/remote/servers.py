@@ -1,26 +1,116 @@
-"""Reads files of web servers, with fsspec's HTTPFileSystem, and over SFTP, with paramiko.
+"""Lists and reads what servers have that are no object stores: web servers, through fsspec's
+HTTPFileSystem, SFTP, through paramiko, and HDFS.
 
-A web server's pages list names only, so that each file is asked for its size, time and ETag. One
-that ignores ranges sends whole files, of which small ones are read nevertheless.
+They list one directory at a time. fsspec's own walk leaves out each that cannot be listed, as if it
+were empty, so it is not used. A web server's pages list names only, so that each file is asked for
+its size, time and ETag. One that ignores ranges sends whole files, of which small ones are read
+nevertheless.
 """
 
 from __future__ import annotations
 
 import errno
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from typing import Any, Final
 
-from .source import SnapshotNode
+from ...errors import LogDirError, SegmentGone
+from .requests import translated
+from .source import MAX_NAMES, SnapshotNode
 
 WEB: Final = ("http", "https")
+#: What lists one directory at a time.
+SERVERS: Final = (*WEB, "sftp", "hdfs")
+#: Directories below one another: a server may have no end of them.
+_MOST_LEVELS: Final = 64
 #: Files that are read from a server that sends only whole ones are not larger.
 _LARGEST_WHOLE: Final = 32 << 20
 #: Files that are asked for at a time.
 _AT_ONCE: Final = 16
 #: Where ssh keeps the keys of hosts for all users.
 _HOSTS_OF_ALL: Final = "/etc/ssh/ssh_known_hosts"
+
+
+#: What a library says about a file or directory.
+Info = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Below:
+    """What is below a directory: its `files` by path, and why some directories cannot be listed,
+    by theirs."""
+
+    files: dict[str, Info] = field(default_factory=dict)
+    forbidden: dict[str, str] = field(default_factory=dict)
+
+
+#: What a directory contains, or why it cannot be listed.
+Answer = Sequence[Info] | Exception
+
+
+def walk(root: str, list_all: Callable[[Sequence[str]], Sequence[Answer]]) -> Below:
+    """Lists everything below a directory with `list_all`, which lists several. Raises the exception
+    of `root`, and those of others unless they are gone or forbidden; LogDirError if there is too
+    much."""
+    found = Below()
+    level, count = [root], 0
+    for _ in range(_MOST_LEVELS):
+        below: list[str] = []
+        for path, entries in zip(level, list_all(level), strict=True):
+            if isinstance(entries, Exception):
+                _note_failure(found, path, entries, is_root=path == root)
+                continue
+            for info in entries:
+                name = str(info["name"])
+                if info.get("type") != "directory":
+                    found.files[name] = info
+                elif _is_inside(name, path):
+                    below.append(name)
+            count += len(entries)
+        if count > MAX_NAMES:
+            raise LogDirError(root, f"has more than {MAX_NAMES} names; name a directory in it")
+        if not below:
+            return found
+        level = below
+    raise LogDirError(root, f"has directories more than {_MOST_LEVELS} deep")
+
+
+def _is_inside(name: str, path: str) -> bool:
+    """Returns whether a directory is in another one: a page may link to itself and to others."""
+    above, _, last = name.rstrip("/").rpartition("/")
+    return above == path.rstrip("/") and last not in (".", "..")
+
+
+def _note_failure(found: Below, path: str, error: Exception, *, is_root: bool) -> None:
+    """Notes that a directory cannot be listed, or raises the reason."""
+    reason = translated(error, path)
+    if is_root or not isinstance(reason, (SegmentGone, PermissionError)):
+        raise error
+    if isinstance(reason, PermissionError):
+        found.forbidden[path] = reason.strerror or str(reason)
+
+
+async def list_at_once(filesystem: Any, paths: Sequence[str]) -> Sequence[Answer]:
+    """Lists several directories, for `walk`."""
+    from fsspec.asyn import _run_coros_in_chunks
+
+    requests = [filesystem._ls(path, detail=True) for path in paths]
+    answers = await _run_coros_in_chunks(requests, batch_size=_AT_ONCE, return_exceptions=True)
+    return list(answers)
+
+
+def list_in_turn(filesystem: Any, paths: Sequence[str]) -> Sequence[Answer]:
+    """Lists several directories over one connection, for `walk`. Raises what may be wrong with the
+    connection."""
+    found: list[Answer] = []
+    for path in paths:
+        try:
+            found.append(filesystem.ls(path, detail=True))
+        except (FileNotFoundError, PermissionError) as error:
+            found.append(error)
+    return found
 
 
 async def web_files(filesystem: Any, urls: Sequence[str]) -> list[Mapping[str, Any]]:

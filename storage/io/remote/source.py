@@ -29,7 +29,8 @@ _NAME_BYTES: Final = 255  # of a name in any file system
 
 class Listed(NamedTuple):
     """One name as a source lists it: its path below the root, with slashes, whatever it contains.
-    `version` changes with the content (an ETag). `handle` is what the source needs to read it."""
+    `version` changes with the content (an ETag). `handle` is what the source needs to read it.
+    `forbidden`: why a directory cannot be listed, "" if it was."""
 
     path: str
     kind: FileType
@@ -37,13 +38,15 @@ class Listed(NamedTuple):
     mtime_ns: int
     version: str
     handle: object
+    forbidden: str = ""
 
 
 class SnapshotNode:
     """A file or directory of a snapshot. `children` is None for a file; `status` is an `lstat`,
-    whose inode number stands for the path and, of a file, for its version."""
+    whose inode number stands for the path and, of a file, for its version. `forbidden` as in
+    `Listed`."""
 
-    __slots__ = ("_logs", "children", "handle", "kind", "size", "status", "version")
+    __slots__ = ("_logs", "children", "forbidden", "handle", "kind", "size", "status", "version")
 
     def __init__(
         self, kind: FileType, size: int = 0, version: str = "", handle: object = None
@@ -53,6 +56,7 @@ class SnapshotNode:
         self.version = version
         self.handle = handle
         self.children: dict[str, SnapshotNode] | None = {} if kind is FileType.DIRECTORY else None
+        self.forbidden = ""
         self.status = _NO_STATUS
         self._logs: list[str] | None = None
 
@@ -97,7 +101,7 @@ class Snapshot:
         for name in parts[:-1]:
             node = _directory_in(node, name)
         if each.kind is FileType.DIRECTORY or each.path.endswith("/"):
-            _directory_in(node, parts[-1])
+            _directory_in(node, parts[-1]).forbidden = each.forbidden
             return
         assert node.children is not None
         before = node.children.get(parts[-1])

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -26,6 +27,9 @@ INSTALL: Final = "pip install 'kafkafs[remote]'"
 _INSTALL_HDFS: Final = "pip install 'kafkafs[remote,hdfs]'"
 _VERSIONS: Final = ("ETag", "etag", "generation", "md5Hash", "content_md5")
 _TIMES: Final = ("LastModified", "last_modified", "mtime", "updated", "created")
+# Of the libraries that log warnings.
+_LOGGERS: Final = ("azure", "fsspec", "gcsfs", "paramiko")
+_UNPRINTED: Final = logging.NullHandler()
 # Listing takes many requests, one after the other, of which the library tells nothing.
 _LIST_TIMEOUTS: Final = 20
 
@@ -108,30 +112,43 @@ class ObjectStore(BlockSource):
 
     def _list(self) -> list[Listed]:
         filesystem, root = self._opened()
-        found = self._call(filesystem, "find", root, detail=True, _timeouts=_LIST_TIMEOUTS)
-        return list(self._entries(filesystem, root, found))
+        if self._scheme in servers.SERVERS:
+            found = self._walked(filesystem, root)
+        else:
+            files = self._call(filesystem, "find", root, detail=True, _timeouts=_LIST_TIMEOUTS)
+            found = servers.Below(files)
+        return list(self._entries(root, found))
 
-    def _entries(
-        self, filesystem: Any, root: str, found: Mapping[str, Mapping[str, Any]]
-    ) -> Iterator[Listed]:
+    def _entries(self, root: str, found: servers.Below) -> Iterator[Listed]:
         above = root.rstrip("/") + "/"
-        for key, info in self._described(filesystem, found).items():
+        for key, info in found.files.items():
             if key.rstrip("/") == root.rstrip("/") and info.get("type") != "directory":
                 if info.get("size"):
                     raise LogDirError(self.location, "an object, not a directory")
                 continue
             yield listed(key.removeprefix(above), {**info, "name": key})
+        for key, why in found.forbidden.items():
+            yield Listed(key.removeprefix(above), FileType.DIRECTORY, 0, 0, "", None, why)
 
-    def _described(
-        self, filesystem: Any, found: Mapping[str, Mapping[str, Any]]
-    ) -> Mapping[str, Mapping[str, Any]]:
-        """Returns what is known of each name that was found."""
+    def _walked(self, filesystem: Any, root: str) -> servers.Below:
+        """Returns what a server that lists one directory at a time has."""
+        if self._scheme == "sftp" and self._call(filesystem, "info", root)["type"] == "file":
+            raise LogDirError(self.location, "a file, not a directory")
+        found = servers.walk(root, lambda paths: self._listings(filesystem, paths))
         if self._scheme not in servers.WEB:
             return found
-        # A link with a query is one to the same page, in another order.
-        files = [key for key in found if not key.endswith("/") and "?" not in key]
-        infos = self._run(filesystem, servers.web_files, filesystem, files, _t=_LIST_TIMEOUTS)
-        return dict(zip(files, infos, strict=True))
+        # A link with a query is one to the same page, in another order. A file has no links.
+        links = [key for key in found.files if not key.endswith("/") and "?" not in key]
+        links = links if found.files or found.forbidden else [root]
+        infos = self._run(filesystem, servers.web_files, filesystem, links, _t=_LIST_TIMEOUTS)
+        return servers.Below(dict(zip(links, infos, strict=True)), found.forbidden)
+
+    def _listings(self, filesystem: Any, paths: Sequence[str]) -> Sequence[servers.Answer]:
+        if self._scheme == "sftp":
+            with self._one_at_a_time():
+                return servers.list_in_turn(filesystem, paths)
+        listing = servers.list_at_once
+        return self._run(filesystem, listing, filesystem, paths, _t=_LIST_TIMEOUTS)  # type: ignore[no-any-return]
 
     @contextmanager
     def _one_at_a_time(self) -> Iterator[None]:
@@ -162,6 +179,8 @@ class ObjectStore(BlockSource):
             return self._reader[1]
 
     def _open(self) -> tuple[Any, str]:
+        for name in _LOGGERS:  # or Python prints what a library logs before it raises
+            logging.getLogger(name).addHandler(_UNPRINTED)
         try:
             from fsspec.core import url_to_fs
 
@@ -176,7 +195,8 @@ class ObjectStore(BlockSource):
         except Exception as error:  # noqa: BLE001 - of each library its own
             # Of SSH it says what is missing, and nothing secret.
             is_ssh = type(error).__module__.startswith(("paramiko", servers.__name__))
-            why = str(error) if is_ssh else type(error).__name__
+            text = getattr(error, "strerror", None) or str(error)
+            why = text if is_ssh else type(error).__name__
             raise LogDirError(self.location, f"cannot be opened ({printable(why)})") from None
         if self._scheme == "s3":
             filesystem.retries = 1
@@ -226,7 +246,7 @@ class ObjectStore(BlockSource):
 def listed(path: str, info: Mapping[str, Any]) -> Listed:
     """Returns an object as a library describes it."""
     kind = FileType.DIRECTORY if info.get("type") == "directory" else FileType.FILE
-    if info.get("islink"):
+    if info.get("islink") or info.get("type") == "link":
         kind = FileType.SYMLINK
     version = next((str(info[name]) for name in _VERSIONS if info.get(name)), "")
     when = next((info[name] for name in _TIMES if info.get(name)), None)
