@@ -498,6 +498,19 @@ class PolicyViolation(Refused):
     """Deleting records of a log whose only cleanup policy is compact (POLICY_VIOLATION)."""
 
 
+class InRemoteStorage(PolicyViolation):
+    """`topic` is not deleted, because something of it would stay in remote storage: `remains` says
+    what."""
+
+    def __init__(self, topic: str, remains: str) -> None:
+        super().__init__(
+            f"{printable(topic)}: not deleted, because {remains}, and would stay there: have a"
+            " broker delete the topic, or delete only what is here with --keep-remote"
+        )
+        self.topic = topic
+        self.remains = remains
+
+
 class NotCompacted(PolicyViolation):
     """A log cannot be compacted because of its topic's cleanup.policy."""
 
