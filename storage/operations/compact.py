@@ -15,12 +15,12 @@ from typing import Any
 from ..cleaner.cleaning import CleaningResult
 from ..cleaner.manager import CleaningCandidate, OnProgress
 from ..cleaner.offset_map import OffsetMap
-from ..cleaner.plan import COMPACT, CleanPlan
+from ..cleaner.plan import COMPACT, CleanPlan, compacts
 from ..cleaner.preview.compacted_view import REASONS, CompactedView, records_in
 from ..cleaner.preview.preview import PreviewRequest, preview
 from ..cleaner.record_filter import RecordRetention
 from ..config.kafka import broker_config
-from ..errors import CleaningAborted, NotCompacted, fresh
+from ..errors import CleaningAborted, NotCompacted, PolicyViolation, fresh
 from ..format.files.names import TopicPartition
 from ..format.layout import DELETE_HORIZON_MASK
 from ..format.records.columns import VALUE_SIZE, Columns, Damage
@@ -60,7 +60,9 @@ class Compact(PreviewableRequest):
         keys = self.units(engine)
         if not self.selection or any(_is_compacted(engine, key) for key in keys):
             return ()
-        return [PartitionFailed.of(NotCompacted(), "{}-{}".format(*key)) for key in keys]
+        return [
+            PartitionFailed.of(_not_compacted(engine, key), "{}-{}".format(*key)) for key in keys
+        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +179,14 @@ def compact(
 
 
 def _is_compacted(engine: Engine, key: TopicPartition) -> bool:
-    return COMPACT in engine.topic_config(key[0]).config.cleanup_policy
+    return compacts(engine.topic_config(key[0]).config)
+
+
+def _not_compacted(engine: Engine, key: TopicPartition) -> PolicyViolation:
+    """Returns why a log is not compacted."""
+    if COMPACT in engine.topic_config(key[0]).config.cleanup_policy:
+        return PolicyViolation("a topic with remote.storage.enable=true cannot be compacted")
+    return NotCompacted()
 
 
 def is_due(planned: CleanPlan, force: bool) -> bool:
@@ -193,7 +202,7 @@ def candidate(engine: LogManager, key: TopicPartition) -> CleaningCandidate:
     if found is not None:
         return found
     if not _is_compacted(engine, key):
-        raise NotCompacted
+        raise _not_compacted(engine, key)
     why = engine.cleaner.uncleanable.get(key, "the log is already being cleaned or changed")
     raise CleaningAborted(why)
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Final
 
-from ..cleaner.plan import COMPACT
+from ..cleaner.plan import compacts
 from ..cleaner.preview.preview import PreviewRequest
 from ..config.kafka import Resolved, broker_config, config_texts
 from ..errors import StorageError, UnknownPartition, UnknownTopic
@@ -116,7 +116,7 @@ def _due_logs(
     for topic, number in Selection().partitions(engine.topics()):
         where = f"{topic}-{number}"
         try:
-            if COMPACT in engine.topic_config(topic).config.cleanup_policy and where not in failed:
+            if compacts(engine.topic_config(topic).config) and where not in failed:
                 request = preview_request(engine, (topic, number), now_ms)
                 if is_due(request.planned, force=False):
                     yield (topic, number), request

@@ -52,10 +52,10 @@ def _remains_of(engine: Engine, key: TopicPartition) -> str:
         return says if _is_tiered(engine, key) else ""
     if not there.segments:
         return ""
-    return (
-        f"{there.segments} segments of {place} are in remote storage, with offsets"
-        f" {there.first_offset} to {there.last_offset} and {there.size} bytes"
-    )
+    count = f"{there.segments} segments" if there.segments > 1 else "a segment"
+    verb = "are" if there.segments > 1 else "is"
+    offsets = f"offsets {there.first_offset} to {there.last_offset}"
+    return f"{count} of {place} with {offsets} ({there.size} bytes) {verb} in remote storage"
 
 
 def refuse_deletion(engine: Engine, topic: str) -> None:
