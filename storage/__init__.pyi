@@ -62,6 +62,7 @@ from .errors import ConfigError as ConfigError
 from .errors import ConfigsNotRemoved as ConfigsNotRemoved
 from .errors import CorruptError as CorruptError
 from .errors import DataLoss as DataLoss
+from .errors import InRemoteStorage as InRemoteStorage
 from .errors import InvalidPartitions as InvalidPartitions
 from .errors import InvalidTxnState as InvalidTxnState
 from .errors import LogDirError as LogDirError

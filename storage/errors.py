@@ -512,13 +512,13 @@ class InRemoteStorage(PolicyViolation):
 
 
 class NotCompacted(PolicyViolation):
-    """A log cannot be compacted because of its topic's cleanup.policy."""
+    """A log cannot be compacted because of its topic's configs."""
 
-    def __init__(self) -> None:
-        super().__init__('cleanup.policy does not include "compact"')
+    def __init__(self, why: str = 'cleanup.policy does not include "compact"') -> None:
+        super().__init__(why)
 
-    def __reduce__(self) -> tuple[type[NotCompacted], tuple[()]]:
-        return NotCompacted, ()
+    def __reduce__(self) -> tuple[type[NotCompacted], tuple[str]]:
+        return NotCompacted, (self.why,)
 
 
 class OutOfOrderSequence(Refused):

@@ -20,7 +20,7 @@ from ..cleaner.preview.compacted_view import REASONS, CompactedView, records_in
 from ..cleaner.preview.preview import PreviewRequest, preview
 from ..cleaner.record_filter import RecordRetention
 from ..config.kafka import broker_config
-from ..errors import CleaningAborted, NotCompacted, PolicyViolation, fresh
+from ..errors import CleaningAborted, NotCompacted, fresh
 from ..format.files.names import TopicPartition
 from ..format.layout import DELETE_HORIZON_MASK
 from ..format.records.columns import VALUE_SIZE, Columns, Damage
@@ -164,7 +164,7 @@ def compact(
     def work(key: TopicPartition) -> Iterator[CompactedLog]:
         if not _is_compacted(engine, key):
             if request.selection.has_topic(key[0]):
-                raise NotCompacted
+                raise _not_compacted(engine, key)
             return
         report = partial(progress.report, "{}/{}".format(*key))
         if offset_map is not None:
@@ -182,10 +182,10 @@ def _is_compacted(engine: Engine, key: TopicPartition) -> bool:
     return compacts(engine.topic_config(key[0]).config)
 
 
-def _not_compacted(engine: Engine, key: TopicPartition) -> PolicyViolation:
+def _not_compacted(engine: Engine, key: TopicPartition) -> NotCompacted:
     """Returns why a log is not compacted."""
     if COMPACT in engine.topic_config(key[0]).config.cleanup_policy:
-        return PolicyViolation("a topic with remote.storage.enable=true cannot be compacted")
+        return NotCompacted("a topic with remote.storage.enable=true cannot be compacted")
     return NotCompacted()
 
 
