@@ -45,8 +45,11 @@ def _data(corpus: Callable[[str], Path], tmp_path: Path) -> Path:
 
 
 @contextmanager
-def manager(data: Path, **options: bool) -> Iterator[LogManager]:
-    with LogManager(str(data / "logs"), **options) as engine:
+def manager(
+    data: Path, *, finds_deleted: bool = False, maintain: bool = False
+) -> Iterator[LogManager]:
+    path = str(data / "logs")
+    with LogManager(path, finds_deleted=finds_deleted, maintain=maintain) as engine:
         yield engine
 
 
@@ -238,12 +241,11 @@ def test_no_segment_goes_before_its_deletion_is_durable(data: Path, tmp_path: Pa
 
 def test_a_log_with_a_remote_part_does_not_begin_again(data: Path) -> None:
     with manager(data) as engine:
-        for change in (
-            lambda: engine.truncate_to(TOPIC, 0, 100),
-            lambda: engine.writer(*KEY).truncate_fully_and_start_at(900),
-        ):
-            with pytest.raises(OffsetOutOfRange, match="0 to 357 are in remote storage only"):
-                change()
+        why = "0 to 357 are in remote storage only"
+        with pytest.raises(OffsetOutOfRange, match=why):
+            engine.truncate_to(TOPIC, 0, 100)
+        with pytest.raises(OffsetOutOfRange, match=why):
+            engine.writer(*KEY).truncate_fully_and_start_at(900)
     assert offsets(data) == list(range(559))
 
 
