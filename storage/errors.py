@@ -34,7 +34,7 @@
     └── Refused              writing: Kafka would answer with an error; nothing was written
         ├── InvalidTopic, InvalidPartitions, Unregistered
         ├── InvalidRecord, InvalidTimestamp, MessageTooLarge, RecordListTooLarge
-        ├── OffsetOutOfRange, PolicyViolation, NotCompacted
+        ├── OffsetOutOfRange, PolicyViolation, NotCompacted, InRemoteStorage
         └── OutOfOrderSequence, InvalidProducerEpoch, InvalidTxnState,
             TransactionCoordinatorFenced
 

@@ -102,7 +102,7 @@ class LogDirCheckpoints:
             self._sync_fronts(before, starts)
             self._write(names.LOG_START_OFFSET_FILE, {**starts, **others}, before, always)
             for key, log in logs:
-                if key in starts:
+                if key in starts and log.is_tiered:
                     log.note_checkpointed(starts[key])
 
     def _sync_fronts(

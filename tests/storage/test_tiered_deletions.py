@@ -196,6 +196,8 @@ def test_records_that_only_remote_storage_has(data: Path) -> None:
         assert writer.delete_records(200) == 200
         assert (writer.start_offset, writer.log_start_offset) == (358, 200)
         assert writer.delete_records(100) == 200
+    with manager(data) as engine:
+        assert engine.writer(*KEY).log_start_offset == 200
     assert (log_start(data), epochs(data)) == (200, [(0, 200), (2, 384)])
     assert offsets(data) == list(range(200, 559))
 
@@ -222,18 +224,21 @@ def test_local_records_come_back_after_retention_and_deletion(data: Path) -> Non
     assert (log_start(data), epochs(data), segments(data)) == (0, EPOCHS, [358, 525])
 
 
-def test_no_segment_goes_before_its_deletion_is_durable(data: Path, tmp_path: Path) -> None:
-    """After a crash the log must not begin in remote storage and lack what was deleted here."""
+def test_nothing_goes_before_the_log_start_is_durable(data: Path, tmp_path: Path) -> None:
+    """After a crash the log must not begin in remote storage and lack what was deleted here. A
+    segment and the leader epochs must stay, by which a broker finds what is there."""
     with manager(data) as engine:
-        engine.writer(*KEY).delete_records(559)
+        writer = engine.writer(*KEY)
+        writer.delete_records(559)
         engine.set_topic_config(TOPIC, {"local.retention.ms": "-1", "local.retention.bytes": "-1"})
         assert not engine.background_tasks.retain().get(KEY)
+        writer.roll()
+        assert writer.delete_below_start() == 0
         crashed = Path(shutil.copytree(data, tmp_path / "crashed"))
         engine.background_tasks.finish_deletions({KEY})
-        engine.writer(*KEY).roll()
-        assert engine.background_tasks.retain().get(KEY)
+        assert segments(data) == [559]
+    assert (epochs(crashed), log_start(crashed)) == (EPOCHS, 0)
     assert offsets(crashed) == list(range(559))
-    (crashed / "logs/.kafka_cleanshutdown").unlink(missing_ok=True)
     with manager(crashed) as engine:
         assert engine.writer(*KEY).log_start_offset == 0
     assert offsets(crashed) == list(range(559))

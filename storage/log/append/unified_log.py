@@ -55,10 +55,10 @@ class UnifiedLog:
     leader of `leader_epoch`.
 
     `start_offset` is the first offset that can be read here (Kafka's localLogStartOffset), and
-    `log_start_offset` that of the log, which is lower if remote storage has older records. Segments
-    with records of a topic with remote storage are deleted only when the log start offset is
-    checkpointed, in `checkpointed_start`: without it the log would begin in remote storage again,
-    and lack what was deleted here.
+    `log_start_offset` that of the log, which is lower if remote storage has older records. Of a log
+    with remote storage, the segments and leader epochs below it are deleted only when it is
+    checkpointed (`note_checkpointed`): after a crash before that, the log begins in remote storage
+    again, and would lack what was deleted here.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class UnifiedLog:
         0). `on_roll` is called with the base of a new segment."""
         self.local = local
         self.start_offset = loaded.start_offset
-        self.log_start_offset = self.checkpointed_start = loaded.log_start_offset
+        self.log_start_offset = self._checkpointed_start = loaded.log_start_offset
         self._is_tiered = loaded.is_tiered
         self.producers: ProducerStateManager = loaded.producers
         self.epochs = LeaderEpochFile(local.directory, loaded.epochs)
@@ -177,7 +177,12 @@ class UnifiedLog:
         """The offset below which segments can be deleted in any case."""
         if not self.is_tiered:
             return self.start_offset
-        return min(self.log_start_offset, self.checkpointed_start)
+        return min(self.log_start_offset, self._checkpointed_start)
+
+    def note_checkpointed(self, log_start: int) -> None:
+        """Notes that this log start offset is in the checkpoint file, durably."""
+        self._checkpointed_start = log_start
+        self.epochs.cut_at_start(self._deletable_start)
 
     def retain(self, now_ms: int, copied_until: int) -> RetentionPlan:
         """Deletes segments that exceed retention by time or size; returns the applied plan.
@@ -258,7 +263,6 @@ class UnifiedLog:
             )
         if self.log_start_offset < offset < self.start_offset:
             self._forget_deletions("older records in remote storage were deleted")
-            self.epochs.cut_at_start(offset)
             self.log_start_offset = offset
 
     def _raise_start(self, offset: int, cause: Cause, now_ms: int, is_local: bool = False) -> None:
@@ -274,8 +278,8 @@ class UnifiedLog:
             self.producers.map_end_offset = max(self.producers.map_end_offset, offset)
             self.local.snapshots.start_moved(offset)
         if not is_local and offset >= self.start_offset:
-            self.epochs.cut_at_start(offset)
             self.log_start_offset = max(before, offset)
+            self.epochs.cut_at_start(self._deletable_start)
 
     @property
     def has_deleted(self) -> bool:

@@ -171,8 +171,9 @@ class LogWriter:
         return self._log.is_tiered
 
     def note_checkpointed(self, log_start: int) -> None:
-        """Notes that this log start offset is in the checkpoint file, durably."""
-        self._log.checkpointed_start = log_start
+        """See `UnifiedLog.note_checkpointed`."""
+        with self._lock:
+            self._log.note_checkpointed(log_start)
 
     @property
     def end_offset(self) -> int:
