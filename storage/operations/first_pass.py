@@ -170,7 +170,16 @@ def _add(
 def _cause(rule: Rule, resolved: Resolved) -> str:
     if rule is Rule.LOG_START:
         return "below the log start offset"
+    if rule in (Rule.LOCAL_SIZE, Rule.LOCAL_TIME):
+        return f"{_local_source(rule, resolved)}; remote storage keeps its copies"
     return _source(rule, resolved)
+
+
+def _local_source(rule: Rule, resolved: Resolved) -> str:
+    """Returns the limit for local segments, which is that for the whole log if it is not set."""
+    if config_texts(resolved.config)[rule] != "-2":
+        return _source(rule, resolved)
+    return f"{rule} as {_source(rule.removeprefix('local.'), resolved)}"
 
 
 def _source(name: str, resolved: Resolved) -> str:

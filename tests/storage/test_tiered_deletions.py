@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from kafkafs.storage.clock import SystemClock
 from kafkafs.storage.errors import (
     ConfigError,
     InRemoteStorage,
@@ -26,6 +27,7 @@ from kafkafs.storage.log_manager import LogManager
 from kafkafs.storage.operations.compact import Compact, compact
 from kafkafs.storage.operations.erase import Erase, erase
 from kafkafs.storage.operations.expire import Expire, ExpiredSegment, expire
+from kafkafs.storage.operations.first_pass import first_pass
 from kafkafs.storage.operations.request import PartitionFailed
 from kafkafs.storage.operations.topics import DeleteTopics, RemovedTopic, delete_topics
 
@@ -151,6 +153,13 @@ def test_maintained_directories_keep_the_whole_log(data: Path) -> None:
     with manager(data, maintain=True) as engine:
         assert engine.background_tasks.retain().keys() >= {KEY, ("t-lz4", 0)}
     assert offsets(data) == list(range(559))
+
+
+def test_the_first_pass_is_announced(data: Path) -> None:
+    dues = first_pass(Engine(str(data / "logs")), SystemClock().now_ms()).dues
+    (due,) = (each for each in dues if KEY in each.partitions)
+    why = "local.retention.ms as retention.ms=604800000, Kafka's default"
+    assert due.cause == f"{why}; remote storage keeps its copies"
 
 
 def test_a_restored_segment_leaves_the_log_start_as_it_is(data: Path) -> None:
