@@ -279,7 +279,22 @@ def test_without_the_clusters_metadata(data: Path) -> None:
     with manager(data) as engine:
         engine.writer(*KEY).delete_records(559)
         engine.background_tasks.finish_deletions({KEY})
-    assert log_start(data) == 559
+    assert (log_start(data), segments(data)) == (559, [525])
+    for _ in range(2):
+        with manager(data) as engine:
+            engine.writer(*KEY).roll()
+            engine.background_tasks.finish_deletions({KEY})
+        assert (log_start(data), segments(data)) == (559, [559])
+
+
+def test_a_trimmed_log_without_remote_storage_is_retained_by_its_configs(data: Path) -> None:
+    """The cluster's metadata is elsewhere, and the log start offset is within the first segment."""
+    shutil.rmtree(data / "logs/__cluster_metadata-0")
+    with manager(data) as engine:
+        engine.writer("t-local", 0).delete_records(5)
+    assert log_start(data, "t-local") == 5
+    with manager(data) as engine:
+        assert {row.outlook.rule for row in expired(engine, "t-local")} == {Rule.TIME}
 
 
 @pytest.mark.parametrize("what", ["epochs", "segments"])

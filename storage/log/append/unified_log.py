@@ -74,6 +74,7 @@ class UnifiedLog:
         self.start_offset = loaded.start_offset
         self.log_start_offset = self._checkpointed_start = loaded.log_start_offset
         self._is_tiered = loaded.is_tiered
+        self._began_in_remote = loaded.log_start_offset < loaded.start_offset
         self.producers: ProducerStateManager = loaded.producers
         self.epochs = LeaderEpochFile(local.directory, loaded.epochs)
         self.leader_epoch = max(loaded.latest_epoch, 0) if leader_epoch is None else leader_epoch
@@ -119,8 +120,8 @@ class UnifiedLog:
         """Whether segments are to be deleted only after a broker has copied them to remote storage,
         as its topic's configs say. If they are unknown, its log start offset has told that."""
         config = self.local.config
-        is_unknown = self._is_tiered and not config.remote_storage_enable
-        return is_unknown or retention.copies(config)
+        is_unknown = not config.remote_storage_enable
+        return retention.copies(config) or (is_unknown and self._began_in_remote)
 
     # -- rolling ---------------------------------------------------------------------------------
 
