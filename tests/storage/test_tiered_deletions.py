@@ -30,6 +30,8 @@ from kafkafs.storage.operations.expire import Expire, ExpiredSegment, expire
 from kafkafs.storage.operations.first_pass import first_pass
 from kafkafs.storage.operations.request import PartitionFailed
 from kafkafs.storage.operations.topics import DeleteTopics, RemovedTopic, delete_topics
+from kafkafs.storage.operations.verify import Verify, verify
+from kafkafs.storage.segment.check.verify_index import Finding
 
 #: Remote segments begin at 0, 185 and 358 and end at 524; local ones begin at 358 and 525, and the
 #: log ends at 559. Leader epoch 0 begins at 0, epoch 2 at 384.
@@ -197,6 +199,20 @@ def test_records_that_were_deleted_do_not_come_back_from_remote_storage(
             pass
     assert epochs(data) == ([(0, start), (2, 384)] if start < 384 else [(2, start)])
     assert files(data) == remote
+
+
+def test_the_end_of_a_segment_in_remote_storage_needs_no_index(data: Path) -> None:
+    """The log begins at 400: of the last segment there only what is in leader epoch 2 counts."""
+    with manager(data) as engine:
+        engine.writer(*KEY).delete_records(400)
+    for path in (data / f"logs/{TOPIC}-0").glob("*358.*"):
+        path.unlink()
+    with manager(data):
+        pass
+    assert epochs(data) == [(2, 400)]
+    assert offsets(data) == list(range(400, 559))
+    found = list(verify(tiered(data), Verify(Selection((KEY,)))))
+    assert [row for row in found if isinstance(row, Finding)] == []
 
 
 def test_records_that_only_remote_storage_has(data: Path) -> None:
