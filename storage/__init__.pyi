@@ -62,6 +62,7 @@ from .errors import ConfigError as ConfigError
 from .errors import ConfigsNotRemoved as ConfigsNotRemoved
 from .errors import CorruptError as CorruptError
 from .errors import DataLoss as DataLoss
+from .errors import InRemoteStorage as InRemoteStorage
 from .errors import InvalidPartitions as InvalidPartitions
 from .errors import InvalidTxnState as InvalidTxnState
 from .errors import LogDirError as LogDirError
@@ -314,6 +315,7 @@ from .operations.reindex import reindex_unit as reindex_unit
 from .operations.reindex import reindexed_partitions as reindexed_partitions
 from .operations.reindex import transactions_to_reindex as transactions_to_reindex
 from .operations.remote import RemotePart as RemotePart
+from .operations.remote import copied_until as copied_until
 from .operations.remote import remote_part as remote_part
 from .operations.remote import unread_part as unread_part
 from .operations.remote import unread_parts as unread_parts
@@ -439,6 +441,7 @@ from .segment.stored import FILES as FILES
 from .tier.configs import TIER_CONFIG as TIER_CONFIG
 from .tier.configs import TIER_KEYS_CONFIG as TIER_KEYS_CONFIG
 from .tier.configs import TIER_LAYOUT_CONFIG as TIER_LAYOUT_CONFIG
+from .topics.remote_part import remote_remains as remote_remains
 from .topics.topics import refuse_in_engine as refuse_in_engine
 from .topics.topics import refuse_new_topic as refuse_new_topic
 from .transactions.producer import TransactionalProducer as TransactionalProducer

@@ -34,7 +34,7 @@
     └── Refused              writing: Kafka would answer with an error; nothing was written
         ├── InvalidTopic, InvalidPartitions, Unregistered
         ├── InvalidRecord, InvalidTimestamp, MessageTooLarge, RecordListTooLarge
-        ├── OffsetOutOfRange, PolicyViolation, NotCompacted
+        ├── OffsetOutOfRange, PolicyViolation, NotCompacted, InRemoteStorage
         └── OutOfOrderSequence, InvalidProducerEpoch, InvalidTxnState,
             TransactionCoordinatorFenced
 
@@ -498,14 +498,27 @@ class PolicyViolation(Refused):
     """Deleting records of a log whose only cleanup policy is compact (POLICY_VIOLATION)."""
 
 
+class InRemoteStorage(PolicyViolation):
+    """`topic` is not deleted, because something of it would stay in remote storage: `remains` says
+    what."""
+
+    def __init__(self, topic: str, remains: str) -> None:
+        super().__init__(
+            f"{printable(topic)}: not deleted, because {remains}, and would stay there: have a"
+            " broker delete the topic, or delete only what is here with --keep-remote"
+        )
+        self.topic = topic
+        self.remains = remains
+
+
 class NotCompacted(PolicyViolation):
-    """A log cannot be compacted because of its topic's cleanup.policy."""
+    """A log cannot be compacted because of its topic's configs."""
 
-    def __init__(self) -> None:
-        super().__init__('cleanup.policy does not include "compact"')
+    def __init__(self, why: str = 'cleanup.policy does not include "compact"') -> None:
+        super().__init__(why)
 
-    def __reduce__(self) -> tuple[type[NotCompacted], tuple[()]]:
-        return NotCompacted, ()
+    def __reduce__(self) -> tuple[type[NotCompacted], tuple[str]]:
+        return NotCompacted, (self.why,)
 
 
 class OutOfOrderSequence(Refused):

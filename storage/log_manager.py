@@ -44,6 +44,7 @@ from .log_dirs.writable_log_dir import WritableLogDir
 from .log_dirs.writable_log_dirs import WritableLogDirs, refuse_same_partitions
 from .tier.configs import TIER_CONFIG
 from .topics.registering import Registering
+from .topics.remote_part import may_be_tiered
 from .topics.restoring import Restoring
 from .topics.topic_configs import StoredTopicConfigs
 from .topics.topics import Topics
@@ -136,7 +137,8 @@ class LogManager(Engine):
         self.commits = CommitFile(
             [each.directory for each in dirs.dirs], lambda: [each.directory for each in dirs.live()]
         )
-        opening = LogOpening(clock, self.context.limits, config, recovered, finds_deleted)
+        limits, copied = self.context.limits, self.copied_until
+        opening = LogOpening(clock, limits, config, recovered, finds_deleted, copied)
         topics = Topics(self, dirs, kept, opening, cleaner, clock, unregistered)
         self._opening, self._topics = opening, topics
         self._restoring = Restoring(self, topics, dirs, kept, opening, cleaner, clock)
@@ -203,15 +205,16 @@ class LogManager(Engine):
         InvalidPartitions if one of them exists."""
         self._topics.add(topic, numbers)
 
-    def delete_topic(self, topic: str) -> None:
-        """Deletes a topic. Its files are removed after file.delete.delay.ms. Raises
-        UnknownTopic."""
-        self._topics.delete(topic)
+    def delete_topic(self, topic: str, *, keep_remote: bool = False) -> None:
+        """Deletes a topic. Its files are removed after file.delete.delay.ms. Raises UnknownTopic,
+        or InRemoteStorage if remote storage has or may have segments of it, which are not deleted;
+        with `keep_remote` they stay there."""
+        self._topics.delete(topic, keep_remote)
 
     def delete_unchanged_topic(self, topic: str, ends: Mapping[int, int]) -> bool:
         """Deletes a topic if it has exactly the partitions in `ends` and each ends at the offset
-        given there; otherwise returns False. No append can intervene. Raises PartitionNotOpened
-        if one of them could not be opened."""
+        given there; otherwise returns False. No append can intervene. What remote storage has of it
+        stays there. Raises PartitionNotOpened if one of them could not be opened."""
         return self._topics.delete_unchanged(topic, ends)
 
     def set_topic_config(self, topic: str, changes: Mapping[str, str | None]) -> Resolved:
@@ -354,7 +357,9 @@ class LogManager(Engine):
     def _open(self, log_dir: WritableLogDir, found: PartitionDir, is_clean: bool) -> LogWriter:
         """Opens an existing partition, recovering it first if necessary."""
         key = (found.topic, found.partition)
-        return self._opening.open(log_dir, key, self._kept.config_of(found.topic), is_clean)
+        config = self._kept.config_of(found.topic)
+        is_tiered = config.remote_storage_enable or may_be_tiered(self, found)
+        return self._opening.open(log_dir, key, config, is_clean, is_tiered=is_tiered)
 
     def _log_start_offset(self, log_dir: LogDir, key: TopicPartition) -> Callable[[], int]:
         """Uses the writer's start offset, which advances before it is checkpointed."""

@@ -111,10 +111,11 @@ class WritableLogDirectories(LogDirectories):
         InvalidPartitions; `unregistered` and Unregistered as for `create_topic`."""
         self._writable.create_partitions(topic, total, unregistered=unregistered)
 
-    def delete_topic(self, topic: str) -> None:
-        """Deletes a topic with all its records. Raises UnknownTopic. Raises ConfigsNotRemoved if
+    def delete_topic(self, topic: str, *, keep_remote: bool = False) -> None:
+        """Deletes a topic with all its records. Raises UnknownTopic, or InRemoteStorage if remote
+        storage has segments of it, which stay there with `keep_remote`. Raises ConfigsNotRemoved if
         the topic was deleted, but a full disk prevented removing its configs."""
-        self._writable.delete_topic(topic)
+        self._writable.delete_topic(topic, keep_remote=keep_remote)
 
     def configure(self, topic: str, changes: Mapping[str, str | None]) -> dict[str, str]:
         """Changes configs of a topic, None removes one; returns all that are not defaults

@@ -222,7 +222,8 @@ def _arguments(request: Request, form: LineFormat) -> list[str]:
         offset = "" if request.offset is None else f" {request.offset}"
         return [f"{Selection((name,))}{offset}" for name in request.selection.names]
     if isinstance(request, DeleteTopics):
-        return list(dict.fromkeys(request.topics))
+        kept = " keep-remote" if request.keep_remote else ""
+        return [f"{topic}{kept}" for topic in dict.fromkeys(request.topics)]
     if isinstance(request, Erase):
         found: dict[str, Any] = {"partitions": str(request.selection).split()}
         if request.keys:

@@ -191,8 +191,9 @@ def _create_topic(control: Control, words: Sequence[str]) -> Work:
 
 
 def _delete_topic(control: Control, words: Sequence[str]) -> Work:
-    topic = _topic(control, _one(words, "TOPIC"))
-    return _work(control, DeleteTopics((topic,)), delete_topics)
+    keeps = words[1:] == ["keep-remote"]
+    topic = _topic(control, _one(words[:1] if keeps else words, "TOPIC"))
+    return _work(control, DeleteTopics((topic,), keeps), delete_topics)
 
 
 def _configure_topic(control: Control, words: Sequence[str]) -> Work:
@@ -283,7 +284,11 @@ VERBS: Final[dict[str, ControlVerb]] = {
             " register true: makes it known to that cluster",
             _create_topic,
         ),
-        ControlVerb("delete-topic TOPIC", "deletes a topic with all its records", _delete_topic),
+        ControlVerb(
+            "delete-topic TOPIC [keep-remote]",
+            "deletes a topic with all its records; keep-remote: those in remote storage stay there",
+            _delete_topic,
+        ),
         ControlVerb(
             'configure-topic {"topic": …, "changes": {…}}',
             "changes configs of a topic; null removes one",

@@ -133,7 +133,7 @@ def _damaged(error: CorruptError) -> dict[str, Any]:
 
 def partition_why(catalog: Catalog, partition: MountedPartition) -> bytes:
     """Returns `<topic>/<partition>/why.json`, which explains retention and compaction as of now."""
-    from kafkafs.storage import explained
+    from kafkafs.storage import copied_until, explained
 
     key = (partition.topic, partition.number)
 
@@ -141,7 +141,8 @@ def partition_why(catalog: Catalog, partition: MountedPartition) -> bytes:
         view = partition.view()
         checkpoint = catalog.engine.partition_dir(*key).log_dir.cleaner_offsets.get(key)
         config = catalog.engine.topic_config(partition.topic).config
-        return explained(view, config, checkpoint, catalog.clock.now_ms())
+        copied = copied_until(catalog.engine, view)
+        return explained(view, config, checkpoint, catalog.clock.now_ms(), copied)
 
     return render.status(retry_if_gone(look).as_json())
 

@@ -45,6 +45,7 @@ class TimeDirectory(MemberDirectory):
         timestamp = _timestamp(name)
         offset = first_since(partition, timestamp)
         if offset is not None:
+            deletions.refuse_remote(partition, name)
             deletions.delete_below(partition, offset, name, pid)
         elif self.removed(name, pid) is not None:
             deletions.removed_again(partition, pid, name)

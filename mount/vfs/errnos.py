@@ -217,6 +217,7 @@ ERRNOS: Final[dict[type[Exception], int]] = {
     errors.Refused: errno.EINVAL,  # whatever Kafka would reject
     errors.BadLine: errno.EINVAL,
     errors.PolicyViolation: errno.EPERM,
+    errors.InRemoteStorage: errno.EPERM,
     errors.Unregistered: errno.EPERM,
     errors.MessageTooLarge: errno.EFBIG,
     errors.RecordListTooLarge: errno.EFBIG,

@@ -40,6 +40,18 @@ class RecordDeletions:
         self._names.note(partition, pid, name, first_base, start, offset)
         self._deferred.schedule((partition.topic, partition.number))
 
+    def refuse_remote(self, partition: MountedPartition, name: str) -> None:
+        """Raises NotPermitted if older records of the log are in remote storage only, so that it is
+        not known which of them the time `name` would delete. Raises as `delete_below`."""
+        writer = self._writer(partition)
+        start, local = writer.log_start_offset, writer.start_offset
+        if start < local:
+            raise NotPermitted(
+                f"time/{printable(name)} cannot be removed in {partition.topic}/{partition.number}:"
+                f" offsets {start} to {local - 1} are in remote storage only, where this mount does"
+                " not know their times; remove offset/N"
+            )
+
     def may_block(self, partition: MountedPartition) -> bool:
         """Returns False if `delete_below` would change only memory and wait for nothing."""
         return not self._writer(partition).is_idle

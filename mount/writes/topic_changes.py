@@ -15,6 +15,7 @@ from kafkafs.storage import (
     UnknownPartition,
     UnknownTopic,
     printable,
+    remote_remains,
 )
 
 from ..vfs.errnos import Exists, Invalid, NoSuchName, NotEmpty, NotPermitted
@@ -70,10 +71,16 @@ class TopicChanges:
         logger.info("partition %s/%s created", topic, name)
 
     def delete(self, topic: str, is_empty: Callable[[int], bool]) -> None:
-        """Deletes a topic if `is_empty` returns true for the number of each partition. A concurrent
-        append either keeps the topic or is rejected. Raises NoSuchName or NotEmpty."""
+        """Deletes a topic if `is_empty` returns true for the number of each partition, and remote
+        storage has nothing of it. A concurrent append either keeps the topic or is rejected. Raises
+        NoSuchName or NotEmpty."""
         refuse_quorum(topic)
         try:
+            if remains := remote_remains(self._engine, topic):
+                raise NotEmpty(
+                    f"{topic}: {remains}; have a broker delete it, or use `kafkafs topic"
+                    " delete --keep-remote`"
+                )
             while not self._delete(topic, is_empty):
                 pass
         except UnknownTopic as error:

@@ -37,7 +37,7 @@ from ..log.read.view import View
 from .cleaning import CleanedSink, CleaningResult, Throttle, clean
 from .cleaning_state import LogCleaningState
 from .offset_map import OffsetMap
-from .plan import COMPACT, CleanPlan, LogToClean, plan, state_of
+from .plan import CleanPlan, LogToClean, compacts, plan, state_of
 from .record_filter import RecordRetention
 
 logger = logging.getLogger(__name__)
@@ -147,8 +147,11 @@ class CleanerManager:
                     yield key, log_dir, writer
 
     def _is_cleanable(self, key: TopicPartition, writer: LogWriter) -> bool:
-        is_compacted = COMPACT in writer.config.cleanup_policy
-        return is_compacted and key not in self.uncleanable and self.cleaning_state.is_idle(key)
+        return (
+            compacts(writer.config)
+            and key not in self.uncleanable
+            and self.cleaning_state.is_idle(key)
+        )
 
     def _planned(
         self, key: TopicPartition, log_dir: CleanedDir, writer: LogWriter

@@ -27,6 +27,12 @@ from ..segment import offset_index, time_index
 COMPACT = "compact"  # in cleanup.policy
 
 
+def compacts(config: TopicConfig) -> bool:
+    """Returns whether a log is compacted. One with remote storage never is, as Kafka permits no
+    such topic: keys whose tombstones were discarded would have their values there again."""
+    return COMPACT in config.cleanup_policy and not config.remote_storage_enable
+
+
 class Bound(StrEnum):
     """The status of a segment for the next cleaning."""
 

@@ -359,10 +359,19 @@ def checked_topic_config(configs: Configs, *, carried_over: bool = False) -> Res
     ConfigError; `carried_over` as in `check_topic_configs`."""
     check_topic_configs(configs.topic_file, carried_over=carried_over)
     resolved = topic_config(configs)
-    conflict = lag_conflict(resolved.config)
-    if conflict is not None:
-        raise fresh(conflict)
+    for conflict in (lag_conflict(resolved.config), _tier_conflict(resolved.config)):
+        if conflict is not None:
+            raise fresh(conflict)
     return resolved
+
+
+def _tier_conflict(config: TopicConfig) -> ConfigError | None:
+    """Returns the error of a topic that is compacted and has remote storage, else None
+    (LogConfig.validateRemoteStorageRequiresDeleteCleanupPolicy)."""
+    if not config.remote_storage_enable or "compact" not in config.cleanup_policy:
+        return None
+    why = "must be delete or empty for a topic with remote.storage.enable=true"
+    return ConfigError("cleanup.policy", f"{why} (got {text_of(config.cleanup_policy)})")
 
 
 def lag_conflict(config: TopicConfig) -> ConfigError | None:

@@ -200,6 +200,11 @@ class Directory(ABC):
         """Returns whether the file `name` is in remote storage (KIP-405)."""
         return False
 
+    def has_indexes(self, name: str) -> bool:
+        """Returns whether a `.log` has indexes. The end of a segment in remote storage has none,
+        because the positions in those of the whole segment would be wrong."""
+        return True
+
     def latest_remote_offset(self) -> int:
         """Returns the last offset of a partition that remote storage has, -1 if it has none."""
         return -1

@@ -16,7 +16,7 @@ from functools import partial
 from itertools import chain
 
 from ..cleaner.manager import CleanerManager
-from ..cleaner.plan import COMPACT
+from ..cleaner.plan import compacts
 from ..clock import Clock
 from ..concurrency.scheduler import ScheduledTask
 from ..config.kafka import UNLIMITED, BrokerConfig
@@ -64,7 +64,7 @@ class BackgroundTasks:
         done: dict[TopicPartition, RetentionPlan] = {}
 
         def retain(key: TopicPartition, writer: LogWriter) -> None:
-            if COMPACT not in writer.config.cleanup_policy:
+            if not compacts(writer.config):
                 planned = self._cleaner.retain(key, writer)
                 if planned is not None and planned.count:
                     done[key] = planned

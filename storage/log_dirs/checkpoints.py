@@ -88,31 +88,22 @@ class LogDirCheckpoints:
     def write_start_offsets(
         self, others: Mapping[TopicPartition, int] = _NO_OTHERS, *, always: bool = True
     ) -> None:
-        """Writes the log start offsets that differ from the first segment's base. Those of logs
-        with remote storage that begin there stay as they are: they say which of its records were
-        deleted (LogLoader)."""
+        """Writes the log start offsets that differ from the first segment's base, and those of all
+        logs that may have records in remote storage: for these nothing else tells which of those
+        records were deleted (LogManager.checkpointLogStartOffsetsInDir)."""
         with self._writing:
+            logs = self._open.sorted_logs()
             starts = {
-                key: log.start_offset
-                for key, log in self._open.sorted_logs()
-                if log.start_offset > log.first_base_offset
+                key: log.log_start_offset
+                for key, log in logs
+                if log.is_tiered or log.start_offset > log.first_base_offset
             }
             before = self._log_dir.log_start_offsets
             self._sync_fronts(before, starts)
-            content = {**self._remote_starts(before, starts), **starts, **others}
-            self._write(names.LOG_START_OFFSET_FILE, content, before, always)
-
-    def _remote_starts(
-        self, before: Mapping[TopicPartition, int], starts: Mapping[TopicPartition, int]
-    ) -> dict[TopicPartition, int]:
-        """Returns the log start offsets that are before the first local segment, and not in
-        `starts`."""
-        return {
-            key: before[key]
-            for key, log in self._open.sorted_logs()
-            if key in before and key not in starts
-            if log.config.remote_storage_enable and before[key] < log.first_base_offset
-        }
+            self._write(names.LOG_START_OFFSET_FILE, {**starts, **others}, before, always)
+            for key, log in logs:
+                if key in starts and log.is_tiered:
+                    log.note_checkpointed(starts[key])
 
     def _sync_fronts(
         self, before: Mapping[TopicPartition, int], starts: Mapping[TopicPartition, int]

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from time import monotonic
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from ..cleaner.preview.latest import LatestRecords
 from ..clock import Clock, SetClock, SystemClock
@@ -31,14 +32,19 @@ from ..errors import (
 )
 from ..format.files.names import METADATA_TOPIC, TopicPartition
 from ..format.messages.metadata import ResourceType
+from ..format.messages.remote_log_metadata import TopicIdPartition
 from ..io.remote.settings import RemoteSettings, cache_of
 from ..log.read.context import ReadContext, ReadLimits
 from ..log.read.log import Log
+from ..log.state.epochs import LeaderEpochFileCache
 from ..metadata.cluster_metadata import ClusterMetadata
 from ..metadata.image import ALL_BROKERS, MetadataImage
 from .log_dir import LogDir, PartitionDir
 from .log_dirs import LogDirs
 from .past import Past
+
+if TYPE_CHECKING:
+    from ..tier.copied import RemoteContents
 
 #: How often to check whether open files were removed.
 CLOSE_REMOVED_SECONDS = 2.0
@@ -179,6 +185,23 @@ class Engine:
             return self.partition_dir(topic, partitions[0]).topic_id()
         except (CorruptError, LogDirError):
             return ""
+
+    def copied_until(self, key: TopicPartition, epochs: LeaderEpochFileCache, first: int) -> int:
+        """Returns the offset up to which remote storage is known to have the records of a log with
+        these leader epochs, without a gap from `first` on; `first` if that is not known."""
+        topic_id = self.topic_id(key[0])
+        if not topic_id:
+            return first
+        partition = TopicIdPartition(key[0], topic_id, key[1])
+        return self.log_dirs.remote_copies().until(partition, epochs.entries, first)
+
+    def remote_contents(self, key: TopicPartition) -> RemoteContents | None:
+        """Returns what remote storage has of a partition, None if that is not known. Raises
+        UnknownTopic."""
+        topic_id = self.topic_id(key[0])
+        if not topic_id:
+            return None
+        return self.log_dirs.remote_copies().contents(TopicIdPartition(key[0], topic_id, key[1]))
 
     def topic_config(self, topic: str) -> Resolved:
         """Resolves the topic's configs from this run, kafkafs's own file, the cluster's metadata

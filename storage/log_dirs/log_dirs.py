@@ -44,6 +44,7 @@ from .log_dir import LogDir, PartitionDir
 from .replicas import ADVICE, PREFERRED_DIR, Partitions, ReplicaSelector
 
 if TYPE_CHECKING:
+    from ..tier.copied import RemoteCopies
     from ..tier.opening import Tiering
     from ..tier.tier import Tier
 
@@ -129,6 +130,7 @@ class LogDirs:
         self._context = context
         self._config = config
         self._remote_log_metadata: dict[int, tuple[PartitionDir, Log]] = {}
+        self._remote_copies: RemoteCopies | None = None
         self._tiering = self._open_tiering() if config.kafkafs_tier else None
         #: Whether one of the directories is a data directory of Redpanda.
         self.is_of_redpanda = False
@@ -245,6 +247,17 @@ class LogDirs:
     def tier_problems(self) -> list[str]:
         """What was found to be wrong in remote storage so far, one line each."""
         return [] if self._tiering is None else self._tiering.problems
+
+    def remote_copies(self) -> RemoteCopies:
+        """Returns what the brokers have recorded about segments in remote storage."""
+        # loading it takes a while, which most commands do without
+        from ..tier.copied import RemoteCopies
+        from ..tier.metadata import RemoteLogMetadata
+
+        if self._remote_copies is None:
+            numbers, log = self._metadata_numbers, self._open_remote_log_metadata
+            self._remote_copies = RemoteCopies(RemoteLogMetadata(numbers, log))
+        return self._remote_copies
 
     def _open_tiering(self) -> Tiering:
         # Imported here, as what follows, because only few directories need it: it takes a tenth of

@@ -12,9 +12,12 @@ from ..format.files.names import TopicPartition, partition_dir
 from ..log.append.writer import LogWriter
 from ..log.load.log_loader import LogLoader, RecoveryPlan
 from ..log.read.context import ReadLimits
+from ..log.state.epochs import LeaderEpochFileCache
 from .writable_log_dir import WritableLogDir
 
 Recovered = Callable[[TopicPartition, RecoveryPlan], None]
+#: See `Copied`, for a log of a partition.
+CopiedOf = Callable[[TopicPartition, LeaderEpochFileCache, int], int]
 
 
 class LogOpening:
@@ -27,15 +30,17 @@ class LogOpening:
         config: BrokerConfig,
         recovered: Recovered | None,
         finds_deleted: bool,
+        copied: CopiedOf,
     ) -> None:
         """`recovered` is called with the actions taken on a log that needed recovery. If
         `finds_deleted` is true, segments deleted earlier are searched for, so that they can be
-        restored."""
+        restored. `copied` tells what remote storage is known to have."""
         self._clock = clock
         self._limits = limits
         self._producer_expiration_ms = config.producer_id_expiration_ms
         self._recovered = recovered or (lambda key, planned: None)
         self._finds_deleted = finds_deleted
+        self._copied = copied
         self._background = ThreadPoolExecutor(1, thread_name_prefix="kafkafs-flush")
 
     def open(
@@ -45,9 +50,11 @@ class LogOpening:
         config: TopicConfig,
         is_clean: bool,
         finds_deleted: bool = False,
+        is_tiered: bool = False,
     ) -> LogWriter:
         """Opens a partition in `log_dir`. `is_clean`: it was shut down cleanly; `finds_deleted`:
-        enables the search for this partition, even if it is disabled in general."""
+        enables the search for this partition, even if it is disabled in general; `is_tiered`: as
+        for LogLoader."""
         directory = log_dir.directory.child(partition_dir(*key))
         loader = LogLoader(
             directory,
@@ -59,6 +66,7 @@ class LogOpening:
             self._limits,
             self._producer_expiration_ms,
             finds_deleted or self._finds_deleted,
+            is_tiered,
         )
         planned = loader.plan()
         planned.apply(directory)
@@ -73,6 +81,7 @@ class LogOpening:
             leader_epoch=max(planned.latest_epoch, 0),
             on_failure=log_dir.went_offline,
             on_deleted=partial(log_dir.note_has_deleted, key),
+            copied=partial(self._copied, key),
             later=self._later,
         )
 

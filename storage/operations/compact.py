@@ -15,7 +15,7 @@ from typing import Any
 from ..cleaner.cleaning import CleaningResult
 from ..cleaner.manager import CleaningCandidate, OnProgress
 from ..cleaner.offset_map import OffsetMap
-from ..cleaner.plan import COMPACT, CleanPlan
+from ..cleaner.plan import COMPACT, CleanPlan, compacts
 from ..cleaner.preview.compacted_view import REASONS, CompactedView, records_in
 from ..cleaner.preview.preview import PreviewRequest, preview
 from ..cleaner.record_filter import RecordRetention
@@ -60,7 +60,9 @@ class Compact(PreviewableRequest):
         keys = self.units(engine)
         if not self.selection or any(_is_compacted(engine, key) for key in keys):
             return ()
-        return [PartitionFailed.of(NotCompacted(), "{}-{}".format(*key)) for key in keys]
+        return [
+            PartitionFailed.of(_not_compacted(engine, key), "{}-{}".format(*key)) for key in keys
+        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +164,7 @@ def compact(
     def work(key: TopicPartition) -> Iterator[CompactedLog]:
         if not _is_compacted(engine, key):
             if request.selection.has_topic(key[0]):
-                raise NotCompacted
+                raise _not_compacted(engine, key)
             return
         report = partial(progress.report, "{}/{}".format(*key))
         if offset_map is not None:
@@ -177,7 +179,14 @@ def compact(
 
 
 def _is_compacted(engine: Engine, key: TopicPartition) -> bool:
-    return COMPACT in engine.topic_config(key[0]).config.cleanup_policy
+    return compacts(engine.topic_config(key[0]).config)
+
+
+def _not_compacted(engine: Engine, key: TopicPartition) -> NotCompacted:
+    """Returns why a log is not compacted."""
+    if COMPACT in engine.topic_config(key[0]).config.cleanup_policy:
+        return NotCompacted("a topic with remote.storage.enable=true cannot be compacted")
+    return NotCompacted()
 
 
 def is_due(planned: CleanPlan, force: bool) -> bool:
@@ -193,7 +202,7 @@ def candidate(engine: LogManager, key: TopicPartition) -> CleaningCandidate:
     if found is not None:
         return found
     if not _is_compacted(engine, key):
-        raise NotCompacted
+        raise _not_compacted(engine, key)
     why = engine.cleaner.uncleanable.get(key, "the log is already being cleaned or changed")
     raise CleaningAborted(why)
 

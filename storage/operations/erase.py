@@ -44,6 +44,7 @@ from ..log_dirs.purging import FoundLeftover
 from ..log_manager import LogManager
 from ..segment.segment import Segment
 from ..segment.stored import FILES
+from ..topics.remote_part import remote_remains
 from ..wording import printable
 from .erase_search import Match, log_dir_paths, search
 from .history import set_aside
@@ -219,12 +220,15 @@ def erase(
 
 
 def _not_searched(engine: Engine, request: Erase) -> list[PartitionFailed]:
-    """Returns the selected topics whose older segments are elsewhere."""
-    why = "its remote.storage.enable is true, and its segments there are not searched"
+    """Returns the selected topics with segments in remote storage."""
+    topics = dict.fromkeys(topic for topic, _ in request.units(engine))
+    found = ((each, remote_remains(engine, each)) for each in topics if each in engine.topics())
     return [
-        PartitionFailed.of(NotErased("remote storage", why, False), topic)
-        for topic in dict.fromkeys(topic for topic, _ in request.units(engine))
-        if topic in engine.topics() and engine.topic_config(topic).config.remote_storage_enable
+        PartitionFailed.of(
+            NotErased("remote storage", f"{remains}, and not searched", False), topic
+        )
+        for topic, remains in found
+        if remains
     ]
 
 

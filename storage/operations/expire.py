@@ -13,6 +13,7 @@ from ..io.retry import retry_if_gone
 from ..log.delete import retention
 from ..log.delete.retention import Hold, Outlook, RetentionPlan, RetentionState, Rule
 from ..log_dirs.engine import Engine
+from .remote import copied_until
 from .request import (
     SILENT,
     PartitionFailed,
@@ -27,7 +28,8 @@ from .request import (
 
 @dataclass(frozen=True, slots=True)
 class Expire(PreviewableRequest):
-    """Deletes what retention allows: by retention.ms, retention.bytes and log start offset.
+    """Deletes what retention allows: by retention.ms, retention.bytes and log start offset; of a
+    topic with remote storage, local segments that are also there, by local.retention.ms and .bytes.
     `everything`: also report the segments that are retained."""
 
     everything: bool = False
@@ -132,7 +134,8 @@ def _config_and_state(engine: Engine, key: TopicPartition) -> tuple[TopicConfig,
         config, state = writer.config, writer.retention_state()
     else:
         config = engine.topic_config(key[0]).config
-        state = retention.state_of(engine.log(*key).view())
+        view = engine.log(*key).view()
+        state = retention.state_of(view, copied_until(engine, view))
     known = [_Known(each.base_offset, each.size, each.largest_timestamp) for each in state.segments]
     return config, replace(state, segments=known)
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Final
 
-from ..cleaner.plan import COMPACT
+from ..cleaner.plan import compacts
 from ..cleaner.preview.preview import PreviewRequest
 from ..config.kafka import Resolved, broker_config, config_texts
 from ..errors import StorageError, UnknownPartition, UnknownTopic
@@ -116,7 +116,7 @@ def _due_logs(
     for topic, number in Selection().partitions(engine.topics()):
         where = f"{topic}-{number}"
         try:
-            if COMPACT in engine.topic_config(topic).config.cleanup_policy and where not in failed:
+            if compacts(engine.topic_config(topic).config) and where not in failed:
                 request = preview_request(engine, (topic, number), now_ms)
                 if is_due(request.planned, force=False):
                     yield (topic, number), request
@@ -170,7 +170,16 @@ def _add(
 def _cause(rule: Rule, resolved: Resolved) -> str:
     if rule is Rule.LOG_START:
         return "below the log start offset"
+    if rule in (Rule.LOCAL_SIZE, Rule.LOCAL_TIME):
+        return f"{_local_source(rule, resolved)}; remote storage keeps its copies"
     return _source(rule, resolved)
+
+
+def _local_source(rule: Rule, resolved: Resolved) -> str:
+    """Returns the limit for local segments, which is that for the whole log if it is not set."""
+    if config_texts(resolved.config)[rule] != "-2":
+        return _source(rule, resolved)
+    return f"{rule} as {_source(rule.removeprefix('local.'), resolved)}"
 
 
 def _source(name: str, resolved: Resolved) -> str:

@@ -6,9 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ..errors import StorageError
+from ..errors import CorruptError, SegmentGone, StorageError
 from ..format.files.names import TopicPartition
+from ..log.delete import retention
 from ..log.read.view import View
+from ..log.state.epochs import LeaderEpochFileCache, read_epoch_entries
 from ..log_dirs.engine import Engine
 
 _NONE: Final = -1
@@ -69,6 +71,20 @@ def _is_tiered(engine: Engine, topic: str) -> bool:
     if topic not in engine.metadata().topics:
         return True
     return engine.topic_config(topic).config.remote_storage_enable
+
+
+def copied_until(engine: Engine, view: View) -> int | None:
+    """Returns the offset up to which remote storage is known to have the local segments of a view;
+    None if no broker copies them there. Raises as `Engine.partition_dir`."""
+    if not retention.copies(engine.topic_config(view.topic).config):
+        return None
+    key = (view.topic, view.partition)
+    first = next((each.base_offset for each in view.segments if not each.is_remote), -1)
+    try:
+        epochs = read_epoch_entries(engine.partition_dir(*key).directory)
+    except (SegmentGone, CorruptError):  # without them it is not known which segments count
+        return first
+    return engine.copied_until(key, LeaderEpochFileCache.assigned(epochs), first)
 
 
 def unread_parts(engine: Engine, advice: str = "see --tier") -> Iterator[str]:

@@ -12,6 +12,7 @@ from ..config.topic_file import changed_configs
 from ..errors import ConfigsNotRemoved, StorageError
 from ..format.primitives import random_uuid_text
 from ..log_dirs.engine import Engine
+from ..topics.remote_part import refuse_deletion, refuse_disabling, remote_remains
 from ..topics.topics import changeable_partitions, refuse_in_engine, refuse_new_topic
 from .describe_topics import TopicConfigs
 from .register_new import MetadataRecordRow, NewTopic
@@ -98,9 +99,11 @@ def create_topic(
 
 @dataclass(frozen=True, slots=True)
 class DeleteTopics:
-    """Deletes topics with all their records."""
+    """Deletes topics with all their records. `keep_remote`: also those of which remote storage has
+    segments, which stay there."""
 
     topics: tuple[str, ...]
+    keep_remote: bool = False
 
     @property
     def writes(self) -> bool:
@@ -112,6 +115,8 @@ class DeleteTopics:
         for topic in dict.fromkeys(self.topics):
             try:
                 changeable_partitions(engine, topic)
+                if not self.keep_remote:
+                    refuse_deletion(engine, topic)
             except StorageError as error:
                 refused.append(PartitionFailed.of(error))
             else:
@@ -121,7 +126,8 @@ class DeleteTopics:
 
 @dataclass(frozen=True, slots=True)
 class RemovedTopic:
-    """A topic that was deleted. `warning`: what of it could not be removed, else ""."""
+    """A topic that was deleted. `warning`: what of it could not be removed, or stays in remote
+    storage, else ""."""
 
     topic: str
     warning: str = ""
@@ -141,13 +147,14 @@ def delete_topics(
     """Yields each topic after it was deleted."""
     for topic in dict.fromkeys(request.topics):
         try:
-            writable(engine).delete_topic(topic)
+            remains = remote_remains(engine, topic) if request.keep_remote else ""
+            writable(engine).delete_topic(topic, keep_remote=request.keep_remote)
         except ConfigsNotRemoved as left:
             yield RemovedTopic(topic, str(left))
         except (StorageError, OSError) as error:
             yield PartitionFailed.of(error)
         else:
-            yield RemovedTopic(topic)
+            yield RemovedTopic(topic, f"{topic}: kept: {remains}" if remains else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +172,8 @@ class ConfigureTopic:
         """Raises UnknownTopic, InvalidTopic or ConfigError."""
         changeable_partitions(engine, self.topic)
         changed = changed_configs(engine.log_dirs.stored_configs(self.topic), self.changes)
-        engine.check_topic_configs(self.topic, changed, carried_over=True)
+        resolved = engine.check_topic_configs(self.topic, changed, carried_over=True)
+        refuse_disabling(engine, self.topic, resolved.config.remote_storage_enable)
         return ()
 
 

@@ -24,6 +24,7 @@ from ..log.delete.retention import Outlook
 from ..log.read.lookup import find_batch
 from ..log.read.view import View
 from ..log_dirs.engine import Engine
+from .remote import copied_until
 from .request import SILENT, PartitionFailed, ProgressListener, damage
 
 
@@ -127,21 +128,26 @@ def why(
         view = engine.log(topic, partition).view()
         log_dir = engine.partition_dir(topic, partition).log_dir
         checkpoint = log_dir.cleaner_offsets.get((topic, partition))
-        return explained(view, engine.topic_config(topic).config, checkpoint, now_ms)
+        config, copied = engine.topic_config(topic).config, copied_until(engine, view)
+        return explained(view, config, checkpoint, now_ms, copied)
 
     yield retry_if_gone(look)
     yield from damage(engine, (topic, partition))
 
 
 def explained(
-    view: View, config: TopicConfig, checkpoint: int | None, now_ms: int
+    view: View,
+    config: TopicConfig,
+    checkpoint: int | None,
+    now_ms: int,
+    copied: int | None = None,
 ) -> ExplainedPartition:
     """Returns what keeps each segment at `now_ms`. `checkpoint`: the partition's offset in the
-    cleaner-offset-checkpoint, None if it has none.
+    cleaner-offset-checkpoint, None if it has none; `copied`: see `copied_until`.
 
     Raises CorruptError, OSError or SegmentGone as reading does.
     """
-    outlooks = retention.outlook(retention.state_of(view), config, now_ms)
+    outlooks = retention.outlook_of(view, config, now_ms, copied)
     transaction = _oldest_transaction(view)
     planned = None
     standings: list[Standing | None] = [None] * len(outlooks)

@@ -135,6 +135,9 @@ class TieredDirectory(AssembledDirectory):
     def is_remote(self, name: str) -> bool:
         return self._last is not None and self._last.is_remote(name)
 
+    def has_indexes(self, name: str) -> bool:
+        return (self._last or self.hold()).has_indexes(name)
+
     def latest_remote_offset(self) -> int:
         return self._remote(self._local)[1].latest_offset
 
@@ -161,6 +164,9 @@ class RemotePartitionDirectory(AssembledDirectory):
 
     def is_remote(self, name: str) -> bool:
         return True
+
+    def has_indexes(self, name: str) -> bool:
+        return (self._last or self.hold()).has_indexes(name)
 
     def latest_remote_offset(self) -> int:
         return self._partition.log(None).latest_offset
@@ -195,6 +201,10 @@ class TieredListing(AssembledListing):
 
     def is_remote(self, name: str) -> bool:
         return isinstance(self._remote_files().get(name), _RemoteFile)
+
+    def has_indexes(self, name: str) -> bool:
+        found = self._remote_files().get(name)
+        return not isinstance(found, _RemoteFile) or _begins(found.piece)
 
     def has(self, name: str) -> bool:
         """Returns whether a name is not one of the local directory."""
@@ -364,11 +374,16 @@ def _files_of(piece: RemotePiece) -> Iterator[tuple[str, _RemoteFile]]:
     begin with the segment has no indexes, since their positions would be wrong."""
     segment = piece.segment
     for kind, remote in SEGMENT_FILES.items():
-        if kind is FileKind.LOG or piece.start == segment.start_offset:
+        if kind is FileKind.LOG or _begins(piece):
             yield segment_file(piece.start, kind), _RemoteFile(piece, remote)
     if piece.until == segment.end_offset + 1:
         name = segment_file(piece.until, FileKind.SNAPSHOT)
         yield name, _RemoteFile(piece, RemoteFileKind.PRODUCER_SNAPSHOT)
+
+
+def _begins(piece: RemotePiece) -> bool:
+    """Returns whether a piece is the beginning of its segment."""
+    return piece.start == piece.segment.start_offset
 
 
 def _base_of_log(name: str) -> int:

@@ -33,6 +33,7 @@ from ..log_dirs.writable_log_dir import WritableLogDir
 from ..log_dirs.writable_log_dirs import WritableLogDirs, refuse_offline
 from ..metadata.image import TopicMetadata
 from ..wording import printable
+from .remote_part import refuse_deletion, refuse_disabling
 from .topic_configs import StoredTopicConfigs
 
 # The most that one request to a controller may create (ReplicationControlManager).
@@ -142,6 +143,7 @@ class Topics:
             self._partitions_of(topic)
             configs = self._configs.changed(topic, changes)
             resolved = self._configs.check(topic, configs, carried_over=True)
+            refuse_disabling(self._engine, topic, resolved.config.remote_storage_enable)
             self._configs.keep(topic, configs)
             for key, writer in self._dirs.live_logs().items():
                 if key[0] == topic:
@@ -158,9 +160,11 @@ class Topics:
 
     # -- deleting -------------------------------------------------------------------------------
 
-    def delete(self, topic: str) -> None:
+    def delete(self, topic: str, keep_remote: bool) -> None:
         """See LogManager.delete_topic."""
         with self.changing:
+            if not keep_remote:
+                refuse_deletion(self._engine, topic)
             for number in self._partitions_of(topic):
                 refuse_offline(self._dirs.of((topic, number)))
             self._remove(topic, comes_back=True)
@@ -229,7 +233,7 @@ class Topics:
             partitions=partitions,
             start_offset=log_dir.checkpoints.log_start_offset(key)
             if writer is None
-            else writer.start_offset,
+            else writer.log_start_offset,
             recovery_point=log_dir.checkpoints.recovery_point(key)
             if writer is None
             else writer.recovery_point,

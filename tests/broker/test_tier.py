@@ -3,6 +3,7 @@ kafkafs follows them."""
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +13,9 @@ from click.testing import CliRunner
 from kafkafs.cli.main import cli
 from kafkafs.storage.log.read.transactions import Isolation
 from kafkafs.storage.log_dirs.engine import Engine
+from kafkafs.storage.log_dirs.selection import Selection
+from kafkafs.storage.log_manager import LogManager
+from kafkafs.storage.operations.expire import Expire, ExpiredSegment, expire
 from kafkafs.storage.operations.request import PartitionFailed
 from kafkafs.storage.operations.revive.request import Revive
 from kafkafs.storage.operations.revive.revive import revive
@@ -48,7 +52,7 @@ def _download(target: Path) -> None:
     subprocess.run([*maven, f"-DoutputDirectory={target}"], check=True)
 
 
-def properties(tier: Path) -> dict[str, str]:
+def properties(tier: Path, metadata_partitions: int = 3) -> dict[str, str]:
     """Returns the configs of a broker that copies segments to `tier` as soon as they are rolled."""
     package = "org.apache.kafka.server.log.remote.storage"
     metadata = "rlmm.config.remote.log.metadata.topic"
@@ -60,7 +64,7 @@ def properties(tier: Path) -> dict[str, str]:
         "rsm.config.delete.enable": "true",
         "remote.log.metadata.manager.listener.name": "PLAINTEXT",
         f"{metadata}.replication.factor": "1",
-        f"{metadata}.num.partitions": "3",
+        f"{metadata}.num.partitions": str(metadata_partitions),
         "remote.log.manager.task.interval.ms": "300",
     }
 
@@ -117,6 +121,40 @@ def test_segments_move_to_remote_storage_while_they_are_read(
     offsets = [o for part in alone.read(isolation=Isolation.READ_COMMITTED) for o in part.offsets]
     assert offsets == list(range(alone.start_offset, alone.end_offset))
     assert alone.start_offset <= 1_000 < alone.end_offset
+
+
+def test_a_broker_agrees_with_what_kafkafs_deleted(
+    corpus: Callable[[str], Path],
+    tmp_path: Path,
+    start_broker: Callable[..., Broker],
+    start_driver: Callable[[Broker], Driver],
+) -> None:
+    """It starts with the same log start offsets, deletes in remote storage what is below them, and
+    nothing that local retention has deleted here."""
+    data = Path(shutil.copytree(corpus("tier43"), tmp_path / "data"))
+    starts = {("t-none", 0): 525, ("t-many", 0): 300, ("t-many", 1): 0, ("t-lz4", 0): 0}
+    with LogManager(str(data / "logs")) as engine:
+        for key, start in starts.items():
+            if start:
+                assert engine.writer(*key).delete_records(start) == start
+        engine.background_tasks.finish_deletions(starts.keys())
+        (deleted,) = expire(engine, Expire(Selection((("t-lz4", 0),))))
+        assert isinstance(deleted, ExpiredSegment)
+        assert deleted.base_offset == 201
+    broker = start_broker(properties(data / "tier", 2), [data / "logs"])
+    driver = start_driver(broker)
+
+    def copies(topic: str, number: int) -> list[int]:
+        return sorted(int(p.name[:20]) for p in data.glob(f"tier/*/{topic}-{number}-*/*.log"))
+
+    wait_until(lambda: not copies("t-none", 0) and copies("t-many", 0)[0] == 171)
+    for (topic, number), start in starts.items():
+        known = answers.records("tier43", topic, number, READ_UNCOMMITTED)
+        assert driver.offsets(topic, number).beginning == start
+        expected = [record for record in known if record.offset >= start]
+        assert driver.records(topic, number, READ_UNCOMMITTED) == expected
+    assert copies("t-many", 1)[0] == 0
+    assert copies("t-lz4", 0) == [0, 98, 201]
 
 
 def test_a_new_kafka_from_remote_storage_alone(

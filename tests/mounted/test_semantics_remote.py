@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -9,10 +10,14 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 import kafkafs
 from tests import servers
 from tests.mounted.conftest import Mounting
+from tests.mounted.conversing import ask
 from tests.mounted.live import LiveLog
+from tests.mounted.mounting import Mount, errno_of
 from tests.mounted.promises import promise
 from tests.waiting import wait_until
 
@@ -105,3 +110,124 @@ def test_remote_storage(corpus: Corpus, mount: Mounting) -> None:
     alone = json.loads((mount(tiered / "logs").point / "t-lz4/0/status.json").read_text())
     assert (alone["logStartOffset"], alone["remote"]["segments"]) == (201, 0)
     assert (alone["remote"]["unreadFrom"], alone["remote"]["unreadUntil"]) == (0, 201)
+
+
+@pytest.fixture
+def tiered(tmp_path: Path, corpus: Corpus) -> Path:
+    """A copy of a broker's log directory and remote storage, `logs` and `tier`."""
+    return Path(shutil.copytree(corpus("tier43"), tmp_path / "tiered"))
+
+
+@pytest.fixture
+def written(tiered: Path, mount: Mounting) -> Mount:
+    mounted = mount(tiered / "logs", "writable")
+    mounted.expects_warnings = True
+    return mounted
+
+
+def remote_files(tiered: Path) -> dict[str, bytes]:
+    return {str(p): p.read_bytes() for p in (tiered / "tier").rglob("*") if p.is_file()}
+
+
+def served(tiered: Path, topic: str) -> list[int]:
+    """Returns the offsets in both places."""
+    with kafkafs.open(tiered / "logs", tier=tiered / "tier") as d:
+        return [record.offset for record in d[topic, 0].records()]
+
+
+@promise("With `-o tier=DIR`, a mount cannot be writable.")
+def test_remote_storage_is_not_written_to(tiered: Path, mount: Mounting) -> None:
+    with pytest.raises(AssertionError, match="remote storage is only read"):
+        mount(tiered / "logs", "writable", settings={"kafkafs.tier": str(tiered / "tier")})
+
+
+@promise(
+    "On a writable mount, a removal in a topic with remote storage sets the log start offset of the"
+    " whole log, as DeleteRecords does: older records, which only remote storage has, are deleted"
+    " with it, the log says which, and mounts with `-o tier=DIR` no longer show them."
+)
+@promise("A writable mount changes nothing in remote storage.")
+@pytest.mark.parametrize(
+    ("name", "start"),
+    [("offset/358", 359), ("offset/400", 401), ("segments/00000000000000000358.log", 525)],
+)
+def test_removals_reach_into_remote_storage(
+    tiered: Path, written: Mount, name: str, start: int, mount: Mounting
+) -> None:
+    before = remote_files(tiered)
+    (written.point / "t-none/0" / name).unlink()
+    log = (written.point / ".kafkafs/log").read_text()
+    assert "t-none-0: offsets 0 to 357 are deleted, too, which are in remote storage only" in log
+    assert written.end() == 0
+    assert served(tiered, "t-none") == list(range(start, 559))
+    shown = mount(tiered / "logs", settings={"kafkafs.tier": str(tiered / "tier")})
+    assert os.readlink(shown.point / "t-none/0/offset/first") == str(start)
+    assert remote_files(tiered) == before
+
+
+@promise(
+    "Of such a topic, `expire`, and retention with the option `maintain`, delete the local segments"
+    " that `local.retention.ms` and `local.retention.bytes` allow and that remote storage has, and"
+    " leave the log start offset as it is."
+)
+def test_retention_of_local_segments(tiered: Path, written: Mount) -> None:
+    partition = written.point / "t-none/0"
+    segments = json.loads((partition / "why.json").read_text())["segments"]
+    assert [each["retention"]["rule"] for each in segments] == ["local.retention.ms", None]
+    rows = ask(written.point, "expire t-none/0 t-open/0")
+    assert [(row["baseOffset"], row["rule"]) for row in rows] == [(358, "local.retention.ms")]
+    assert ask(written.point, "run retention")[0]["task"] == "retention"
+    assert written.end() == 0
+    assert len(list((tiered / "logs/t-open-0").glob("*.log"))) == 11
+    assert served(tiered, "t-none") == list(range(559))
+    assert served(tiered, "t-open") == list(range(60))
+
+
+@promise(
+    "A topic of which remote storage has segments, or may have, is not deleted: `rmdir T` is"
+    " ENOTEMPTY, `delete-topic` is refused, and the log says what is there. With `keep-remote`,"
+    " `delete-topic` deletes what is here."
+)
+def test_topics_in_remote_storage(tiered: Path, written: Mount) -> None:
+    topic = written.point / "t-gzip"
+    assert os.listdir(topic / "0/offset") == []
+    assert errno_of(topic.rmdir) == errno.ENOTEMPTY
+    assert (
+        "segments of t-gzip/0 with offsets 0 to 350" in (written.point / ".kafkafs/log").read_text()
+    )
+    (refused,) = ask(written.point, "delete-topic t-gzip")
+    assert refused["kind"] == "InRemoteStorage"
+    assert (topic / "0").is_dir()
+    (deleted,) = ask(written.point, "delete-topic t-gzip keep-remote")
+    assert deleted["deleted"]
+    assert "with offsets 0 to 350" in deleted["warning"]
+    wait_until(lambda: not topic.exists())
+    assert list(tiered.glob("tier/*/t-gzip-0-*"))
+
+
+@promise(
+    "While remote storage has segments of a topic, `remote.storage.enable` cannot be disabled, and"
+    ' `cleanup.policy` cannot include "compact": EINVAL.'
+)
+def test_configs_of_remote_storage(written: Mount) -> None:
+    config = written.point / "t-gzip/config.properties"
+    before = config.read_text()
+    for line in ("remote.storage.enable=false", "cleanup.policy=compact"):
+        changed = f"{before}{line}\n"
+        assert errno_of(lambda text=changed: config.write_text(text)) == errno.EINVAL
+        assert config.read_text() == before
+
+
+@promise(
+    "While records are in remote storage only, `rm time/T` is EPERM in their partition: their times"
+    " are not known."
+)
+def test_times_of_remote_storage(tiered: Path, written: Mount) -> None:
+    times = written.point / "t-none/0/time"
+    listed = os.listdir(times)
+    for name in (listed[0], listed[-1], "0"):
+        assert errno_of((times / name).unlink) == errno.EPERM
+    (written.point / "t-none/0/offset/358").unlink()
+    (times / listed[-1]).unlink()
+    assert written.end() == 0
+    assert served(tiered, "t-none")[0] > 359

@@ -109,6 +109,37 @@ def test_three_passes_in_kafkas_order() -> None:
     assert (planned.count, planned.start_offset) == (4, 40)
 
 
+def test_local_segments_go_only_when_remote_storage_has_them() -> None:
+    config = TopicConfig(
+        retention_ms=-1, retention_bytes=0, local_retention_ms=50, local_retention_bytes=-1
+    )
+    old = [Piece(10 * n, largest_timestamp=NOW - 99) for n in range(3)]
+    for copied, count in ((0, 0), (9, 0), (10, 1), (20, 2), (999, 2), (1000, 3)):
+        state = replace(log_of(*old), copied_until=copied)
+        planned = plan(state, config, NOW)
+        assert planned.count == count, copied
+        holds = [future.hold for future in outlook(state, config, NOW)[count:]]
+        assert set(holds) <= {Hold.NOT_COPIED}
+    state = replace(log_of(*old, start=10), copied_until=20)
+    assert plan(state, config, NOW).deletions == (
+        RetentionDeletion(Rule.LOG_START, 1),
+        RetentionDeletion(Rule.LOCAL_TIME, 1),
+    )
+
+
+def test_local_limits_follow_the_others_unless_they_are_set() -> None:
+    state = replace(log_of(Piece(0), Piece(10), Piece(20)), copied_until=1000)
+    derived = TopicConfig(retention_ms=-1, retention_bytes=100)
+    assert plan(state, derived, NOW).deletions == (RetentionDeletion(Rule.LOCAL_SIZE, 2),)
+    assert plan(state, replace(derived, local_retention_bytes=200), NOW).count == 1
+    assert plan(state, replace(derived, local_retention_bytes=-1), NOW).count == 0
+    coming = outlook(state, replace(derived, local_retention_bytes=250), NOW)
+    assert [future.bytes_to_come for future in coming] == [50, 150, 250]
+    # An empty cleanup.policy retains records for ever, in remote storage; "compact" does not.
+    for policy, count in (((), 2), (("compact",), 0)):
+        assert plan(state, replace(derived, cleanup_policy=policy), NOW).count == count
+
+
 def test_outlook_says_when() -> None:
     config = TopicConfig(retention_ms=50, retention_bytes=150)
     state = log_of(

@@ -146,14 +146,27 @@ def create(
 )
 @log_dirs_argument
 @topics_argument(required=True)
+@click.option(
+    "--keep-remote",
+    is_flag=True,
+    help="Delete also topics of which remote storage has segments; these stay there.",
+)
 @configs_option
-def delete(log_dirs: tuple[str, ...], topics: tuple[str, ...], configs: tuple[Config, ...]) -> int:
+def delete(
+    log_dirs: tuple[str, ...],
+    topics: tuple[str, ...],
+    keep_remote: bool,
+    configs: tuple[Config, ...],
+) -> int:
     """Delete each TOPIC in LOG_DIRS with all its records.
 
     The directories of its partitions are renamed to end in -delete. Until they are removed,
     `kafkafs undelete` can restore the topic. A broker removes them when it starts, a mount that
     deleted them after file.delete.delay.ms, and `kafkafs purge` immediately. No broker may be
     running on LOG_DIRS.
+
+    Remote storage (tiered storage) is not changed: a topic that has or may have segments there is
+    only deleted with --keep-remote. A broker deletes them with the topic.
     """
     from kafkafs.storage import DeleteTopics, RemovedTopic, delete_topics
 
@@ -164,4 +177,4 @@ def delete(log_dirs: tuple[str, ...], topics: tuple[str, ...], configs: tuple[Co
             failures.warn(removed.warning)
         output.binary().write(output.line(f"{removed.topic}: deleted"))
 
-    return perform(log_dirs, configs, DeleteTopics(topics), delete_topics, put)
+    return perform(log_dirs, configs, DeleteTopics(topics, keep_remote), delete_topics, put)

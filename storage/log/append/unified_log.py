@@ -39,6 +39,8 @@ _CAUSES: Final = {
     Rule.LOG_START: Cause.RECORDS,
     Rule.SIZE: Cause.SIZE,
     Rule.TIME: Cause.TIME,
+    Rule.LOCAL_SIZE: Cause.LOCAL_SIZE,
+    Rule.LOCAL_TIME: Cause.LOCAL_TIME,
 }
 
 
@@ -49,8 +51,14 @@ WithSegments = tuple[DeletedRange, Sequence[LoadedSegment]]
 class UnifiedLog:
     """The log of one partition. One thread at a time may change it.
 
-    `local` holds its segments, `producers` and `epochs` the state of their writers; `start_offset`
-    is the log start offset. It is the leader of `leader_epoch`.
+    `local` holds its segments, `producers` and `epochs` the state of their writers. It is the
+    leader of `leader_epoch`.
+
+    `start_offset` is the first offset that can be read here (Kafka's localLogStartOffset), and
+    `log_start_offset` that of the log, which is lower if remote storage has older records. Of a log
+    with remote storage, the segments and leader epochs below it are deleted only when it is
+    checkpointed (`note_checkpointed`): after a crash before that, the log begins in remote storage
+    again, and would lack what was deleted here.
     """
 
     def __init__(
@@ -64,6 +72,9 @@ class UnifiedLog:
         0). `on_roll` is called with the base of a new segment."""
         self.local = local
         self.start_offset = loaded.start_offset
+        self.log_start_offset = self._checkpointed_start = loaded.log_start_offset
+        self._is_tiered = loaded.is_tiered
+        self._began_in_remote = loaded.log_start_offset < loaded.start_offset
         self.producers: ProducerStateManager = loaded.producers
         self.epochs = LeaderEpochFile(local.directory, loaded.epochs)
         self.leader_epoch = max(loaded.latest_epoch, 0) if leader_epoch is None else leader_epoch
@@ -76,8 +87,11 @@ class UnifiedLog:
         """Registers records deleted before the load that still exist."""
         start, lowest = self.start_offset, self.local.lowest_offset
         if loaded.finds_deleted and lowest < start:
-            found = DeletedRange(lowest, start, Cause.FOUND, UNKNOWN_MS, NEVER_MS)
-            self.deletions.add(found, loaded.deleted_epochs)
+            is_local = self.log_start_offset < start
+            log_start = min(lowest, self.log_start_offset)
+            range_ = (lowest, start, Cause.FOUND, UNKNOWN_MS, NEVER_MS, log_start, is_local)
+            epochs = self.epochs.epochs if is_local else loaded.deleted_epochs
+            self.deletions.add(DeletedRange(*range_), epochs)
 
     @property
     def end_offset(self) -> int:
@@ -94,6 +108,20 @@ class UnifiedLog:
         unstable = self.producers.first_unstable_offset
         stable = self.end_offset if unstable < 0 else min(unstable, self.end_offset)
         return max(stable, self.start_offset)
+
+    @property
+    def is_tiered(self) -> bool:
+        """Whether remote storage may have records of the log. Its log start offset must then be
+        checkpointed, because the first segment does not tell it."""
+        return self._is_tiered or self.local.config.remote_storage_enable
+
+    @property
+    def is_copied(self) -> bool:
+        """Whether segments are to be deleted only after a broker has copied them to remote storage,
+        as its topic's configs say. If they are unknown, its log start offset has told that."""
+        config = self.local.config
+        is_unknown = not config.remote_storage_enable
+        return retention.copies(config) or (is_unknown and self._began_in_remote)
 
     # -- rolling ---------------------------------------------------------------------------------
 
@@ -131,21 +159,37 @@ class UnifiedLog:
 
     # -- deleting --------------------------------------------------------------------------------
 
-    def retention_state(self, now_ms: int) -> RetentionState:
-        """Returns the log as retention sees it."""
+    def retention_state(self, now_ms: int, copied_until: int) -> RetentionState:
+        """Returns the log as retention sees it. `copied_until`: the offset up to which remote
+        storage is known to have the segments."""
         local = self.local
         is_held = now_ms < self.deletions.held_until_ms
         return RetentionState(
             local.segments,
-            self.start_offset,
+            self._deletable_start,
             local.end_offset,
             self.high_watermark,
             self.deletions.held_below if is_held else 0,
+            copied_until if self.is_copied else None,
         )
 
-    def retain(self, now_ms: int) -> RetentionPlan:
-        """Deletes segments that exceed retention by time or size; returns the applied plan."""
-        plan = retention.plan(self.retention_state(now_ms), self.local.config, now_ms)
+    @property
+    def _deletable_start(self) -> int:
+        """The offset below which segments can be deleted in any case."""
+        if not self.is_tiered:
+            return self.start_offset
+        return min(self.log_start_offset, self._checkpointed_start)
+
+    def note_checkpointed(self, log_start: int) -> None:
+        """Notes that this log start offset is in the checkpoint file, durably."""
+        self._checkpointed_start = log_start
+        self.epochs.cut_at_start(self._deletable_start)
+
+    def retain(self, now_ms: int, copied_until: int) -> RetentionPlan:
+        """Deletes segments that exceed retention by time or size; returns the applied plan.
+        `copied_until`: as for `retention_state`."""
+        state = self.retention_state(now_ms, copied_until)
+        plan = retention.plan(state, self.local.config, now_ms)
         if plan.rolls:
             self.roll(self.end_offset)
         # In one go: what an OSError leaves is deleted the next time.
@@ -153,7 +197,8 @@ class UnifiedLog:
         gone = 0
         for deletion in plan.deletions:
             gone += deletion.count
-            self._raise_start(segments[gone].base_offset, _CAUSES[deletion.rule], now_ms)
+            base, cause = segments[gone].base_offset, _CAUSES[deletion.rule]
+            self._raise_start(base, cause, now_ms, is_local=self.is_copied)
         self._delete_oldest(gone, now_ms)
         self._log_deletions(plan, segments)
         return plan
@@ -180,7 +225,7 @@ class UnifiedLog:
         """Deletes the segments below the log start offset, regardless of time and size
         (deleteLogStartOffsetBreachedSegments); returns their number."""
         ends = [segment.base_offset for segment in self.local.segments[1:]]
-        count = sum(end <= self.start_offset for end in ends)
+        count = sum(end <= self._deletable_start for end in ends)
         self.epochs.write()
         segments = self.local.segments
         self._delete_oldest(count, now_ms)
@@ -202,19 +247,40 @@ class UnifiedLog:
         offset = self.high_watermark if offset == -1 else offset
         if not 0 <= offset <= self.high_watermark:
             raise OffsetOutOfRange(f"offset {offset} is not in [0, {self.high_watermark}]")
+        self._delete_remote(offset)
         self._raise_start(offset, Cause.RECORDS, self.local.clock.now_ms())
 
-    def _raise_start(self, offset: int, cause: Cause, now_ms: int) -> None:
-        """UnifiedLog.maybeIncrementLogStartOffset."""
+    def _delete_remote(self, offset: int) -> None:
+        """Deletes the records below `offset` that only remote storage has. It is not changed: a
+        broker deletes there what is below the log start offset."""
+        until = min(offset, self.start_offset)
+        if self.log_start_offset < until:
+            logger.warning(
+                "%s: offsets %d to %d are deleted, too, which are in remote storage only; they stay"
+                " there until a broker that leads the partition deletes them",
+                self.local.directory.name,
+                self.log_start_offset,
+                until - 1,
+            )
+        if self.log_start_offset < offset < self.start_offset:
+            self._forget_deletions("older records in remote storage were deleted")
+            self.log_start_offset = offset
+
+    def _raise_start(self, offset: int, cause: Cause, now_ms: int, is_local: bool = False) -> None:
+        """UnifiedLog.maybeIncrementLogStartOffset or, if `is_local`,
+        maybeIncrementLocalLogStartOffset."""
+        before = self.log_start_offset
         if offset > self.start_offset:
             until = now_ms + self.local.config.file_delete_delay_ms
-            deleted = DeletedRange(self.start_offset, offset, cause, now_ms, until)
-            self.deletions.add(deleted, self.epochs.epochs)
-            self.epochs.cut_at_start(offset)
+            range_ = (self.start_offset, offset, cause, now_ms, until, before, is_local)
+            self.deletions.add(DeletedRange(*range_), self.epochs.epochs)
             self.start_offset = offset
             self.local.recovery_point = max(self.local.recovery_point, offset)
             self.producers.map_end_offset = max(self.producers.map_end_offset, offset)
             self.local.snapshots.start_moved(offset)
+        if not is_local and offset >= self.start_offset:
+            self.log_start_offset = max(before, offset)
+            self.epochs.cut_at_start(self._deletable_start)
 
     @property
     def has_deleted(self) -> bool:
@@ -270,14 +336,15 @@ class UnifiedLog:
         if not all(map(local.deleted.is_there, bases)):
             self._forget_deletions("its files were removed by another process")
             start = deletions.select_start(offset, self.start_offset)
-        former = self.epochs.epochs
-        self.epochs.extend_down(deletions.epochs.cut_at_start(start))
+        former, log_start = self.epochs.epochs, deletions.log_start_at(start)
+        if log_start < self.log_start_offset:
+            self.epochs.extend_down(deletions.epochs.cut_at_start(log_start))
         try:
             local.restore(bases)
         except OSError:
             self.epochs.epochs = former
             raise
-        self.start_offset = start
+        self.start_offset, self.log_start_offset = start, log_start
         local.snapshots.start_moved(start)
         back = deletions.take_back(start, now_ms, local.config.file_delete_delay_ms)
         return self._with_segments(back)
@@ -329,13 +396,20 @@ class UnifiedLog:
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
         """Deletes everything and restarts at `offset` (UnifiedLog.truncateFullyAndStartAt). Raises
-        LogDirOffline if it fails."""
+        LogDirOffline if it fails, and OffsetOutOfRange if remote storage has older records: a
+        broker would delete them."""
+        if self.log_start_offset < self.start_offset:
+            there = f"{self.log_start_offset} to {self.start_offset - 1}"
+            raise OffsetOutOfRange(
+                f"the log cannot begin again at offset {offset}: its offsets {there} are in remote"
+                " storage only, and would be lost"
+            )
         self._forget_deletions("the log was truncated meanwhile")
         try:
             self.local.truncate_fully_and_start_at(offset)
             self.epochs.clear()
             self.local.snapshots.remove_all()
-            self.start_offset = offset
+            self.start_offset = self.log_start_offset = offset
             self._reload_producers()
         except (OSError, StorageError) as error:
             raise offline(self.local.directory.path, error) from error
@@ -347,6 +421,7 @@ class UnifiedLog:
             self.local.truncate_to(offset)
             self.epochs.cut_at_end(offset)
             self.start_offset = min(self.start_offset, offset)
+            self.log_start_offset = min(self.log_start_offset, offset)
             self._reload_producers()
         except (OSError, StorageError) as error:
             raise offline(self.local.directory.path, error) from error

@@ -45,6 +45,9 @@ from .preparing import admit_rules, encoded, end_of_transaction
 from .unified_log import UnifiedLog, WithSegments
 
 _PLAN: Final = BatchPlan()
+#: Returns the offset up to which remote storage is known to have the records of a log with these
+#: leader epochs, without a gap from an offset on; that offset itself if it is not known.
+Copied = Callable[[LeaderEpochFileCache, int], int]
 
 
 class LogWriter:
@@ -67,13 +70,15 @@ class LogWriter:
         leader_epoch: int | None = None,
         on_failure: Callable[[LogDirOffline], None] | None = None,
         on_deleted: Callable[[bool], None] | None = None,
+        copied: Copied | None = None,
         later: Callable[[Callable[[], None]], object] | None = None,
     ) -> None:
         """Takes over a loaded partition as its leader in `leader_epoch` (None: the previous one, or
         0).
 
         `on_failure` is called once, when `failed` is set here. `on_deleted` is called now and after
-        each change other than an append, with whether `remove_deleted` may have work. `later` runs
+        each change other than an append, with whether `remove_deleted` may have work. `copied`
+        tells what remote storage is known to have; None if that is unknown. `later` runs
         work that nobody waits for: the fsync of a rolled segment.
         """
         self.directory = directory
@@ -83,6 +88,7 @@ class LogWriter:
         self._later = later or _at_once
         self._on_failure = on_failure
         self._on_deleted = on_deleted or (lambda has_deleted: None)
+        self._copied = copied or (lambda epochs, first: first)
         self._lock = FairLock()
         self._flushing = SingleFlight()
         self._deferred = DeferredCalls()
@@ -155,6 +161,21 @@ class LogWriter:
         return self._log.start_offset
 
     @property
+    def log_start_offset(self) -> int:
+        """Below `start_offset` if older records are in remote storage only."""
+        return self._log.log_start_offset
+
+    @property
+    def is_tiered(self) -> bool:
+        """See `UnifiedLog.is_tiered`."""
+        return self._log.is_tiered
+
+    def note_checkpointed(self, log_start: int) -> None:
+        """See `UnifiedLog.note_checkpointed`."""
+        with self._lock:
+            self._log.note_checkpointed(log_start)
+
+    @property
     def end_offset(self) -> int:
         return self._local.end_offset
 
@@ -195,7 +216,12 @@ class LogWriter:
     def retention_state(self) -> RetentionState:
         """Returns the log as retention sees it."""
         with self._lock:
-            return self._log.retention_state(self.clock.now_ms())
+            return self._log.retention_state(self.clock.now_ms(), self._copied_until())
+
+    def _copied_until(self) -> int:
+        """Returns the offset up to which remote storage is known to have the segments."""
+        first = self.first_base_offset
+        return self._copied(self.epochs, first) if self._log.is_copied else first
 
     # -- appending -------------------------------------------------------------------------------
 
@@ -357,16 +383,17 @@ class LogWriter:
 
     def delete_records(self, offset: int) -> int:
         """Raises the log start offset to `offset`, -1 for the high watermark, and returns it; the
-        next retention deletes the files. Raises PolicyViolation if the topic is only compacted, and
+        next retention deletes the files. Remote storage is not changed: a broker deletes there what
+        is below the log start offset. Raises PolicyViolation if the topic is only compacted, and
         OffsetOutOfRange if the offset is above the high watermark."""
         with self._changing():
             self._log.delete_records(offset)
-            return self.start_offset
+            return self.log_start_offset
 
     def retain(self, now_ms: int | None = None) -> RetentionPlan:
         """Deletes segments that exceed retention by time or size; returns the applied plan."""
         with self._changing():
-            return self._log.retain(self._now(now_ms))
+            return self._log.retain(self._now(now_ms), self._copied_until())
 
     def delete_below_start(self, now_ms: int | None = None) -> int:
         """Deletes the segments below the log start offset only; returns their number."""

@@ -34,6 +34,8 @@ class Cause(StrEnum):
 
     SIZE = "retention.bytes"
     TIME = "retention.ms"
+    LOCAL_SIZE = "local.retention.bytes"
+    LOCAL_TIME = "local.retention.ms"
     RECORDS = "DeleteRecords"
     TOPIC = "topic deleted"
     FOUND = "deleted before the directory was opened"
@@ -104,13 +106,21 @@ class Deletion:
 @dataclass(frozen=True, slots=True)
 class DeletedRange:
     """The offsets [`start`, `end`) deleted for one `cause`, most recently at `at_ms`; forgotten at
-    `until_ms`. Times as in `Deletion`."""
+    `until_ms`. Times as in `Deletion`. `log_start`: the log start offset before that, below `start`
+    if older records were in remote storage. `is_local`: that was not changed, because remote
+    storage has the deleted records, too."""
 
     start: int
     end: int
     cause: Cause
     at_ms: int
     until_ms: int
+    log_start: int
+    is_local: bool = False
+
+    def log_start_at(self, offset: int) -> int:
+        """Returns the log start offset if the log is to begin here at `offset` again."""
+        return self.log_start if self.is_local or offset == self.start else offset
 
 
 class Deletions:
@@ -156,7 +166,7 @@ class Deletions:
         if last is None or not _is_one(last, deleted):
             self._ranges.append(deleted)
         else:
-            self._ranges[-1] = replace(deleted, start=last.start)
+            self._ranges[-1] = replace(deleted, start=last.start, log_start=last.log_start)
 
     def forget(self, now_ms: int, lowest: int) -> None:
         """Forgets what has expired, and what lies below `lowest` because its files no longer
@@ -166,9 +176,10 @@ class Deletions:
             ranges.popleft()
             self.why_none = "its files were removed, or file.delete.delay.ms has passed"
         if ranges and ranges[0].start < lowest:
-            ranges[0] = replace(ranges[0], start=lowest)
+            log_start = ranges[0].log_start_at(lowest)
+            ranges[0] = replace(ranges[0], start=lowest, log_start=log_start)
         self.epochs = (
-            self.epochs.cut_at_start(ranges[0].start) if ranges else LeaderEpochFileCache()
+            self.epochs.cut_at_start(ranges[0].log_start) if ranges else LeaderEpochFileCache()
         )
 
     def forget_all(self, why: str) -> None:
@@ -177,13 +188,19 @@ class Deletions:
         self.epochs = LeaderEpochFileCache()
         self.why_none = why
 
+    def log_start_at(self, offset: int) -> int:
+        """Returns the log start offset that belongs to `offset`, which lies in one of the
+        ranges."""
+        return next(each for each in self._ranges if offset < each.end).log_start_at(offset)
+
     def take_back(self, offset: int, now_ms: int, delay_ms: int) -> list[DeletedRange]:
         """Moves the log start back to `offset`, which lies in one of the ranges; returns the
         restored ranges. Retention spares them for `delay_ms`."""
         back: deque[DeletedRange] = deque()
         while self._ranges and self._ranges[-1].end > offset:
             last = self._ranges.pop()
-            back.appendleft(replace(last, start=max(last.start, offset)))
+            start = max(last.start, offset)
+            back.appendleft(replace(last, start=start, log_start=last.log_start_at(start)))
             if last.start < offset:
                 self._ranges.append(replace(last, end=offset))
         self.epochs = self.epochs.cut_at_end(offset)

@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 
 from ...config.kafka import TopicConfig
 from ...errors import CorruptError
-from ...format.files.names import FileKind
+from ...format.files.names import LEADER_EPOCH_FILE, FileKind
 from ...format.files.snapshot import MAX_SNAPSHOT_BYTES
 from ...format.layout import MAX_INT32, MAX_OFFSET
 from ...format.records import batch as b
@@ -63,12 +63,15 @@ class RecoveryPlan:
     if nothing was written in it. `faults`: the damage that caused truncations. `producers` is for
     use by a single writer, which updates it. `deleted`: the deleted segments before it that can be
     restored, if they were searched for (`finds_deleted`); `deleted_epochs`: the epochs below
-    `start_offset`.
+    `start_offset`. `is_tiered`: remote storage may have records; those from `log_start_offset` to
+    `start_offset` are only there.
     """
 
     stages: Stages
     segments: tuple[PlannedSegment, ...]
     snapshots: tuple[int, ...]
+    is_tiered: bool
+    log_start_offset: int
     start_offset: int
     end_offset: int
     recovery_point: int
@@ -108,11 +111,13 @@ class LogLoader:
         limits: ReadLimits | None = None,
         expiration_ms: int = EXPIRATION_MS,
         finds_deleted: bool = False,
+        is_tiered: bool = False,
     ) -> None:
         """`recovery_point` and `start_offset` are the log directory's checkpointed values (0 if
         absent); `is_clean`: its last shutdown was clean. If `finds_deleted` is true and the log is
         not compacted, restorable segments deleted from the front are searched for, which means
-        reading them.
+        reading them. `is_tiered`: the log may have records in remote storage although its `config`
+        does not say so.
 
         Raises SegmentGone if the directory no longer exists, and CorruptError if an entry with the
         name of a segment's file is not a regular file.
@@ -125,6 +130,7 @@ class LogLoader:
         self._now_ms = now_ms
         self._limits = limits or ReadLimits()
         self._expiration_ms = expiration_ms
+        self._is_tiered = is_tiered or config.remote_storage_enable
         # A segment replaced by cleaning cannot be distinguished from one deleted later.
         self._finds_deleted = finds_deleted and "compact" not in config.cleanup_policy
         self._files = PartitionFiles(directory)
@@ -137,7 +143,7 @@ class LogLoader:
         """Plans the load. Only reads.
 
         Raises SegmentGone if the directory no longer exists, and CorruptError if recovery is
-        impossible: a `.log` has 2 GiB or more.
+        impossible: a `.log` has 2 GiB or more, or its records in remote storage would be lost.
         """
         files = self._files
         self._deleted = files.deleted_segments() if self._finds_deleted else {}
@@ -150,6 +156,7 @@ class LogLoader:
         )
         self._epochs = self._old_epochs = self._read_epochs()
         self._load_segments()
+        self._refuse_loss()
         found = self._recover()
         end = self._start if found is None else found
         recovery_point = end
@@ -197,6 +204,20 @@ class LogLoader:
         if index.has_stray_bytes:
             return "its .txnindex does not end with a whole entry"
         return ""
+
+    def _refuse_loss(self) -> None:
+        """Raises CorruptError if what is left here does not tell which records in remote storage
+        belong to the log. By the leader epochs a broker finds them, and deletes the others."""
+        if not self._is_tiered:
+            return
+        what = ""
+        if not self._segments and (self._old_epochs.entries or self._broken_epochs):
+            what = "there is no segment, so it is not known where the log ends"
+        elif self._broken_epochs and self._start < self._segments[0].base_offset:
+            what = f"{LEADER_EPOCH_FILE} cannot be read and not be rebuilt: {self._broken_epochs}"
+        if what:
+            why = "remote storage may have older records; restore the partition from a replica"
+            raise CorruptError(f"{what}, and {why}", self._directory.path)
 
     def _recover(self) -> int | None:
         """Recovers data that may not be durable. Returns the log end offset; None if there is no
@@ -330,6 +351,8 @@ class LogLoader:
             segments=tuple(PlannedSegment(s.base_offset, s.size) for s in self._segments)
             or (PlannedSegment(self._start, 0),),
             snapshots=tuple(self._snapshots.offsets),
+            is_tiered=self._is_tiered,
+            log_start_offset=min(self._start, start) if self._is_tiered else start,
             start_offset=start,
             end_offset=end,
             recovery_point=max(recovery_point, start),

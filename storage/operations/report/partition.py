@@ -17,7 +17,7 @@ from ...log.read.view import View
 from ...log.state.producers import OpenTransaction
 from ...log_dirs.engine import Engine
 from ...log_dirs.selection import Selection
-from ..remote import remote_part
+from ..remote import copied_until, remote_part
 from ..request import PartitionFailed, ProgressListener, damage_of
 from ..transactions import PartitionTransaction, Transactions, list_transactions
 from .model import CodecUse, Disorder, Growth, PartitionReport, SegmentReport, SegmentState, TimeGap
@@ -72,7 +72,7 @@ def describe_partition(
     if reading is not None:
         read = read_records(engine, key, view, now_ms, planned is not None, reading)
         contents = _corrected(contents, read)
-    outlooks = retention.outlook(retention.state_of(view), config, now_ms)
+    outlooks = retention.outlook_of(view, config, now_ms, copied_until(engine, view))
     name = "{}-{}".format(*key)
     faults = [PartitionFailed.of(error, name) for error in contents.damage]
     return PartitionReport(

@@ -65,7 +65,8 @@ class SegmentCheck:
         self._facts = facts
         self._decoder = decoder
         self._max_batch_bytes = max_batch_bytes
-        self.path = directory.path_of(segment_file(facts.base_offset, FileKind.LOG))
+        self._log_name = segment_file(facts.base_offset, FileKind.LOG)
+        self.path = directory.path_of(self._log_name)
         self._run: BatchRun | None = None
         self._indexes: list[OffsetIndexCheck | TimeIndexCheck] = []
         self._open_indexes()
@@ -75,7 +76,7 @@ class SegmentCheck:
         facts = self._facts
         highest = min(facts.base_offset + MAX_INT32 + 1, MAX_OFFSET)
         limit = highest if facts.next_base < 0 else min(highest, facts.next_base)
-        file = self._directory.open(segment_file(facts.base_offset, FileKind.LOG))
+        file = self._directory.open(self._log_name)
         limit_bytes = self._max_batch_bytes
         # A broker appends to the log before it appends to an index. The indexes have been read
         # already, so the log up to this end has everything that they point to.
@@ -131,7 +132,7 @@ class SegmentCheck:
             if kind in facts.files:
                 file = self._directory.open(name)
                 self._indexes.append(check(file, facts.base_offset, facts.is_closed))
-            elif facts.size:
+            elif facts.size and self._directory.has_indexes(self._log_name):
                 self.findings.append(Finding(self._directory.path_of(name), -1, "missing"))
 
     def _taken(self, table: BatchTable) -> BatchTable:

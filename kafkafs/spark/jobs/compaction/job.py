@@ -146,7 +146,8 @@ def compact(
     refused = Compact(selection, force=force).check(dirs.engine())
     if refused:
         # With invalid arguments the job neither locks nor changes anything.
-        wrong = [_wrong(key, str(NotCompacted())) for key in selection.partitions(there)]
+        named = zip(selection.partitions(there), refused, strict=True)
+        wrong = [_wrong(key, each.error) for key, each in named]
         return Report("compact", _COLUMNS, [], wrong, 0, totals={"partitions": 0, "changed": 0})
     with LogManager(dirs.log_dirs, dict(dirs.configs)) as engine:
         return CompactionJob(engine, dirs, options, run).compact(topics)
