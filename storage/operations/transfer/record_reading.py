@@ -6,6 +6,7 @@ import base64
 import json
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Final
 
 import numpy as np
@@ -68,6 +69,19 @@ class FileSource:
         """Does nothing: the descriptor is closed with its last reference."""
 
 
+@contextmanager
+def malformed_as_corrupt(what: str, path: str) -> Iterator[None]:
+    """Raises CorruptError for what the block raises because a file is malformed."""
+    try:
+        yield
+    except _MALFORMED as error:
+        raise CorruptError(f"{what}: {' '.join(str(error).split())}", path) from None
+    except OSError as error:
+        if error.errno is not None:
+            raise  # of the disk; those of Arrow's parsers have no number
+        raise CorruptError(f"{what}: {' '.join(str(error).split())}", path) from None
+
+
 def read_ordered(files: Sequence[ReadableFile]) -> Iterator[pa.Table]:
     """Yields the records of several files, each of which is ordered by offset, ordered by offset.
 
@@ -100,14 +114,12 @@ def read_file(file: ReadableFile) -> Iterator[pa.RecordBatch]:
     """Yields the records of a file, with SCHEMA, none of the batches empty. Raises CorruptError if
     it is not a file of an export."""
     format = file.path.rpartition(".")[2]
-    try:
+    with malformed_as_corrupt("not a file of an export", file.path):
         for batch in _READERS[format](file):
             if any(batch.column(name).null_count for name in ("partition", "offset")):
                 raise CorruptError("not a file of an export: a record has no offset", file.path)
             if len(batch):
                 yield batch
-    except _MALFORMED as error:
-        raise CorruptError(f"not a file of an export: {error}", file.path) from None
 
 
 def _read_parquet(file: ReadableFile) -> Iterator[pa.RecordBatch]:
