@@ -302,6 +302,15 @@ def test_statements_that_are_no_text(
     assert stdout_of(kafkafs("sql", log_dir, "-f", script)) == '"n"\n1\n'
 
 
+def test_closed_streams(shell: Shell, log_dir: Path, tmp_path: Path) -> None:
+    done = shell(f"kafkafs sql {log_dir} <&-")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "there are no statements: stdin is closed" in done.stderr
+    done = shell(f"kafkafs sql {log_dir} 'SELECT 1 AS n' -o {tmp_path}/n.csv <&- >&-")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (tmp_path / "n.csv").read_text() == '"n"\n1\n'
+
+
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, -15)])
 def test_a_query_is_ended_by_a_signal(
     log_dir: Path, environment: Mapping[str, str], tmp_path: Path, number: int, code: int

@@ -114,6 +114,8 @@ def command(
     if target is not None and to_file:
         _check(target, log_dirs)
         form = form or SUFFIXES.get(os.path.splitext(target)[1].lower())
+    if query is None and script is None and sys.stdin is None:
+        raise click.UsageError("there are no statements: stdin is closed")
     is_shell = query is None and script is None and sys.stdin.isatty()
     on_terminal = not to_file and output.is_terminal()
     form = form or ("table" if on_terminal or is_shell else "csv")
