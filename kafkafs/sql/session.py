@@ -203,6 +203,8 @@ class Session:
         except (duckdb.Error, pa.ArrowException, RuntimeError, OSError) as error:
             if self._failure is not None:
                 failure = self._failure
+                if isinstance(failure, MemoryError):
+                    raise QueryError("too little memory is left to decode records") from None
                 raise fresh(failure) if isinstance(failure, StorageError) else failure from None
             raise self._query_error(error, text) from None
 
@@ -361,7 +363,7 @@ class Session:
             for batch in batches:
                 self._cancelling.check()
                 yield batch
-        except (StorageError, OSError) as error:
+        except Exception as error:
             self._failure = error
             raise
 

@@ -10,6 +10,7 @@ import pytest
 
 import kafkafs
 from kafkafs.api import LogDirectories
+from kafkafs.sql.dataset import TopicDataset
 from kafkafs.sql.session import QueryError, Session
 from kafkafs.storage import Engine
 from kafkafs.storage.errors import CorruptError
@@ -224,6 +225,24 @@ def test_damage_is_an_error(damaged_log: Path) -> None:
             answer(session, "SELECT count(*) FROM t")
         assert answer(session, "SELECT 1") == [(1,)]
     engine.close()
+
+
+@pytest.mark.parametrize(
+    ("error", "seen", "message"),
+    [
+        (MemoryError(), QueryError, "too little memory is left to decode records"),
+        (LookupError("a defect"), LookupError, "a defect"),
+    ],
+)
+def test_an_error_of_a_scan_is_not_one_of_duckdb(
+    session: Session, monkeypatch: pytest.MonkeyPatch, error: Exception, seen: Any, message: str
+) -> None:
+    def fail(*_: object) -> Any:
+        raise error
+
+    monkeypatch.setattr(TopicDataset, "_records", fail)
+    with pytest.raises(seen, match=f"^'?{message}'?$"):
+        answer(session, "SELECT max(value) FROM orders")
 
 
 def test_a_query_is_interrupted(session: Session) -> None:
