@@ -41,7 +41,9 @@ from kafkafs.storage.operations.transfer.import_ import Import, import_logs
 from kafkafs.storage.operations.transfer.parquet_import import ImportParquet, import_parquet
 from kafkafs.storage.operations.transfer.record_reading import read_file
 from kafkafs.storage.operations.transfer.request import (
+    FORMATS,
     Export,
+    Format,
     NotExported,
     PartitionExport,
     TransferSummary,
@@ -462,6 +464,36 @@ def test_what_was_deleted_is_imported_again(source: Path, tmp_path: Path) -> Non
     with LogManager(str(target)) as engine:
         engine.delete_topic("u")
     assert summary(imported(output, target)) == (2, 1)
+    assert contents(target) == contents(source)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_flipped_bit_is_found(source: Path, tmp_path: Path, format: Format) -> None:
+    output, target = tmp_path / "out", tmp_path / "restored"
+    run(source, output, format=format)
+    (path,) = output.glob(f"topic=t/date=2023-11-14/part-*.{format}")
+    data = path.read_bytes()
+    for place in range(0, len(data), len(data) // 40):
+        flipped = bytes([data[place] ^ 1])
+        path.write_bytes(data[:place] + flipped + data[place + 1 :])
+        with pytest.raises(CorruptError, match="not those that were exported") as refused:
+            imported(output, target)
+        assert refused.value.file == str(path)
+    path.unlink()
+    run(source, output, format=format)  # as the error advises
+    imported(output, target)
+    assert contents(target) == contents(source)
+
+
+def test_an_export_without_checksums(source: Path, tmp_path: Path) -> None:
+    output, target = tmp_path / "out", tmp_path / "restored"
+    run(source, output)
+    for note in output.glob("_kafkafs/unit-*.json"):
+        noted = json.loads(note.read_text())
+        for file in noted["files"]:
+            del file["crc32c"]
+        note.write_text(json.dumps(noted))
+    imported(output, target)
     assert contents(target) == contents(source)
 
 

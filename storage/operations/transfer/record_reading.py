@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from ...errors import CorruptError
+from ...format.checksum import crc32c
 from ...format.layout import NO_TIMESTAMP, TimestampType
 from ...format.records.batch import Int64s
 from ...format.records.record_columns import Field
@@ -28,6 +29,7 @@ _MALFORMED: Final = (
 )
 _ROWS_READ: Final = 65536
 _LINES_BYTES: Final = 4 << 20
+_CHECKED_BYTES: Final = 1 << 20
 _TYPES: Final = {kind.kafka_name: int(kind) for kind in TimestampType}
 # In the lines that `json_lines` writes. Within a string every quote is escaped, so that these are
 # found only where the members are.
@@ -67,6 +69,17 @@ class FileSource:
 
     def close(self) -> None:
         """Does nothing: the descriptor is closed with its last reference."""
+
+
+def refuse_changed(file: ReadableFile, checksum: int) -> None:
+    """Raises CorruptError if the CRC-32C of a file's content is another one."""
+    found = position = 0
+    while data := file.read(position, _CHECKED_BYTES):
+        found = crc32c(data, found)
+        position += len(data)
+    if found != checksum:
+        advice = "remove it and repeat the export, if the log still has its records"
+        raise CorruptError(f"its bytes are not those that were exported: {advice}", file.path)
 
 
 @contextmanager
@@ -137,6 +150,7 @@ def _read_arrow(file: ReadableFile) -> Iterator[pa.RecordBatch]:
 
 
 def _cast(batch: pa.RecordBatch) -> pa.RecordBatch:
+    batch.validate(full=True)  # offsets beyond the data would be read
     columns = [batch.column(field.name).cast(field.type) for field in SCHEMA]
     return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
 
