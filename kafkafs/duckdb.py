@@ -20,10 +20,10 @@ _FIRST: Final = ("partition", "topic")
 def register(
     connection: DuckDBPyConnection,
     log_dirs: str | PathLike[str] | Sequence[str | PathLike[str]],
-    topics: Sequence[str] | None = None,
+    topics: str | Sequence[str] | None = None,
 ) -> LogDirectories:
-    """Makes each of `topics`, by default all, a temporary view under its name. Returns the log
-    directories, which must stay open as long as the views are used.
+    """Makes each of `topics`, or the one that is named, by default all, a temporary view under its
+    name. Returns the log directories, which must stay open as long as the views are used.
 
     DuckDB asks for the columns at once, so the schemas of all these topics are compiled: name those
     that you need if there are many. The name of a topic with ` (log)` after it stands for the same
@@ -32,7 +32,8 @@ def register(
     log_directories = open(log_dirs)
     try:
         names: dict[str, str] = {}
-        for topic in log_directories.topics if topics is None else topics:
+        named = [topics] if isinstance(topics, str) else topics
+        for topic in log_directories.topics if named is None else named:
             if (other := names.setdefault(topic.lower(), topic)) != topic:
                 what = f"topics {other} and {topic} differ only by case"
                 raise ValueError(f"{what}, which SQL does not distinguish")

@@ -44,8 +44,12 @@ _NAMES: Final = re.compile(r"[A-Za-z0-9._-]+")
 _WORDS: Final = re.compile(r"\w+")
 # A query with one of these words may list tables that it does not name.
 _LISTING: Final = re.compile(
-    r"\b(show|information_schema|pg_catalog|sqlite_master|duckdb_(views|columns|tables))\b", re.I
+    r"\b((pragma_)?show|information_schema|pg_|sqlite_|duckdb_(views|columns|tables)\b"
+    r"|(describe|desc)\s*([;)]|$))",
+    re.I,
 )
+_QUOTED: Final = re.compile(r"'[^']*'|\"[^\"]*\"")
+_PLAIN_NAME: Final = re.compile(r"[A-Za-z_]\w*")
 _COMMENTS: Final = re.compile(r"\s+|--[^\n]*\n?|/\*.*?\*/", re.S)
 _RETURNING: Final = re.compile(r"\breturning\b", re.I)
 _EXPLAIN: Final = re.compile(r"explain\s+(\([^)]*\)\s*|analyze\s+)*", re.I)
@@ -54,6 +58,9 @@ _UNKNOWN_TABLE: Final = re.compile(r"Table with name (.+?) does not exist!")
 _NO_SPACE: Final = "max_temp_directory_size"
 _NO_DECODED: Final = re.compile(r'column "?decode')
 _EXCERPT: Final = re.compile(r"\n\s*\nLINE (\d+): (.*)\n( *)\^", re.S)
+_NOT_CHANGED: Final = "configuration has been locked"
+# What DuckDB advises if there is too little memory.
+_MEMORY_ADVICE: Final = re.compile(r"\s*Possible solutions:.*", re.S)
 # Words of SQL that are names of columns, too.
 _RESERVED: Final = re.compile(r"(?<![\"'\w])offset(?![\"'\w])", re.I)
 
@@ -95,6 +102,7 @@ class Session:
         self._log_directories = log_directories
         self._engine = engine
         self._isolation = isolation
+        self._files = files
         self._failure: Exception | None = None
         self._plans: list[tuple[str, ScanPlan]] | None = None
         self._registered: set[str] = set()
@@ -168,7 +176,8 @@ class Session:
             return
         reader = relation.to_arrow_reader(_RESULT_ROWS)
         try:
-            yield pa.RecordBatch.from_pylist([], reader.schema)
+            nothing = [pa.nulls(0, field.type) for field in reader.schema]
+            yield pa.RecordBatch.from_arrays(nothing, schema=reader.schema)
             yield from reader
             if extra:
                 lines = ["scan", "\n".join(extra)]
@@ -194,6 +203,8 @@ class Session:
         except (duckdb.Error, pa.ArrowException, RuntimeError, OSError) as error:
             if self._failure is not None:
                 failure = self._failure
+                if isinstance(failure, MemoryError):
+                    raise QueryError("too little memory is left to decode records") from None
                 raise fresh(failure) if isinstance(failure, StorageError) else failure from None
             raise self._query_error(error, text) from None
 
@@ -207,12 +218,27 @@ class Session:
             name = unknown[1]
             hint = did_you_mean(name, [*self.tables(), *SYSTEM_TABLES])
             return QueryError(f"there is no topic or table {name}{place}{hint}")
+        if isinstance(error, duckdb.OutOfMemoryException) and not self._files:
+            message = _MEMORY_ADVICE.sub("", message)
+            place += "; more memory, or fewer threads (SET threads=1, with --files), may help"
         what = " ".join(_EXCERPT.split(message)[0].split())
+        if isinstance(error, duckdb.PermissionException) or _NOT_CHANGED in message:
+            place += "; --files lets statements do this"
+        place += self._not_quoted(error, text)
         if isinstance(error, duckdb.ParserException) and _RESERVED.search(text):
             place += '; offset is a word of SQL: the column is "offset", in double quotes'
         if _NO_DECODED.search(message):
             place += self._why_not_decoded()
         return QueryError(f"{what}{place}")
+
+    def _not_quoted(self, error: Exception, text: str) -> str:
+        """Returns what to do if the statement has the name of a topic as if it was SQL."""
+        if not isinstance(error, duckdb.ParserException | duckdb.CatalogException):
+            return ""
+        named = _NAMES.findall(_QUOTED.sub(" ", text))
+        topics = self._log_directories.topics
+        found = [each for each in named if each in topics and not _PLAIN_NAME.fullmatch(each)]
+        return f'; the name of topic {found[0]} needs double quotes: "{found[0]}"' if found else ""
 
     def _no_space(self) -> str:
         directory = dirname(self._spill)
@@ -337,7 +363,7 @@ class Session:
             for batch in batches:
                 self._cancelling.check()
                 yield batch
-        except (StorageError, OSError) as error:
+        except Exception as error:
             self._failure = error
             raise
 

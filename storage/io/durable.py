@@ -491,6 +491,8 @@ def _make_path(path: str) -> None:
     try:
         _calls.mkdir(path, _DIRECTORY_MODE, None)
     except FileExistsError:
+        if os.path.islink(path) and not os.path.exists(path):
+            raise FileNotFoundError(errno.ENOENT, "a symbolic link to nothing", path) from None
         return
     except FileNotFoundError:
         if os.path.isdir(above):  # as in /proc, where none can be created

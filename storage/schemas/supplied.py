@@ -36,6 +36,7 @@ from .schema import Schema, SchemaReference, SchemaType
 #: Text of a framing that is to be recognized record by record.
 AUTO: Final = "auto"
 _MAX_FILE_BYTES: Final = 64 << 20
+_FORM: Final = "must be SELECTOR=FILE, such as orders=order.avsc"
 _TYPES: Final = {
     "avsc": SchemaType.AVRO,
     "proto": SchemaType.PROTOBUF,
@@ -146,7 +147,7 @@ def _entries(text: str) -> Iterator[tuple[str, str, str]]:
             continue
         selector, separator, value = entry.partition("=")
         if not separator or not value.strip():
-            raise _refused(entry, "must be SELECTOR=FILE, such as orders=order.avsc, or @FILE")
+            raise _refused(entry, f"{_FORM}, or @FILE")
         yield selector.strip(), value.strip(), ""
 
 
@@ -158,6 +159,8 @@ def _settings(path: str) -> Iterator[tuple[str, str, str]]:
     base = f"{directory}/" if "/" in path else ""
     try:
         for each in iter_properties(data.replace(b":", b"\\:")):
+            if not each.value:
+                raise _refused(f"{path}: {each.key}", _FORM)
             yield each.key, each.value, base
     except CorruptError as error:
         raise _refused(path, error.what) from None

@@ -328,8 +328,9 @@ def test_a_full_disk_is_told(shell: Shell, corpus: Corpus, words: str) -> None:
     assert done.stderr == "kafkafs: stdout: No space left on device\n"
 
 
-def test_a_closed_stdout_is_told(shell: Shell, corpus: Corpus) -> None:
-    done = shell(f"kafkafs ls {corpus('kafka43-clean')} >&-")
+@pytest.mark.parametrize("words", ["ls {}", "cat {} orders/0/values", "sql {} 'SELECT 1'"])
+def test_a_closed_stdout_is_told(shell: Shell, corpus: Corpus, words: str) -> None:
+    done = shell(f"kafkafs {words.format(corpus('kafka43-clean'))} >&-")
     assert done.returncode == 1
     assert done.stderr == "kafkafs: stdout is closed; there is nowhere to write to\n"
 

@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from kafkafs.cli.main import cli
+from tests.cli.results import Shell
 
 Corpus = Callable[[str], Path]
 
@@ -34,11 +35,13 @@ def test_records_of_both_parts(logs: Path, tier: Path) -> None:
     assert [json.loads(line)["offset"] for line in done.stdout.splitlines()] == [*range(371)]
 
 
-def test_what_is_not_read_is_said(logs: Path) -> None:
+def test_what_is_not_read_is_said(logs: Path, shell: Shell) -> None:
     done = run("cat", logs, "t-gzip/0/records.jsonl")
     assert done.stdout == ""
     unread = "offsets 0 to 350 are in remote storage, and were not read; see --tier"
     assert done.stderr == f"kafkafs: t-gzip/0: {unread}\n"
+    query = shell(f"kafkafs sql {logs} 'SELECT count(*) AS n FROM \"t-gzip\"'")
+    assert (query.stdout, query.stderr) == ('"n"\n0\n', f"kafkafs: t-gzip/0: {unread}\n")
 
 
 def test_where_segments_are(logs: Path, tier: Path) -> None:

@@ -201,7 +201,7 @@ def test_an_export_that_is_not_whole(tmp_path: Path) -> None:
     file = output / noted["files"][0]["path"]
     whole = file.read_bytes()
     file.write_bytes(whole[:-4])
-    with pytest.raises(Exception, match="not a file of an export"):
+    with pytest.raises(Exception, match="not those that were exported"):
         jobs.import_(NO_SESSION, str(target), str(output))
     file.write_bytes(whole)
     note.write_text(json.dumps({**noted, "records": 4}))

@@ -67,7 +67,7 @@ def test_all_columns_equal_those_of_scans(topic: TopicDataset, everything: pa.Ta
     ],
 )
 def test_queries(log_dir: Path, query: str, answer: list[tuple[object, ...]]) -> None:
-    with duckdb.connect() as connection, kafkafs.duckdb.register(connection, log_dir):
+    with duckdb.connect() as connection, kafkafs.duckdb.register(connection, log_dir, "orders"):
         assert connection.execute(query).fetchall() == answer
 
 

@@ -10,6 +10,7 @@ import pytest
 
 import kafkafs
 from kafkafs.api import LogDirectories
+from kafkafs.sql.dataset import TopicDataset
 from kafkafs.sql.session import QueryError, Session
 from kafkafs.storage import Engine
 from kafkafs.storage.errors import CorruptError
@@ -85,6 +86,21 @@ def test_answers(session: Session, query: str, rows: list[tuple[Any, ...]]) -> N
     assert answer(session, query) == rows
 
 
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT name FROM (SHOW TABLES)",
+        "PRAGMA show_tables",
+        "SELECT name FROM (DESCRIBE)",
+        "SELECT viewname FROM pg_views",
+        "SELECT view_name FROM duckdb_views() WHERE NOT internal",
+    ],
+)
+def test_all_topics_are_listed(session: Session, query: str) -> None:
+    found = {row[0] for row in answer(session, query)}
+    assert {"orders", "my.topic-x", "groups", "topics"} <= found
+
+
 def test_times_beyond_those_of_sql_are_the_last_one(tmp_path: Path) -> None:
     """A producer sent nanoseconds."""
     with kafkafs.open(tmp_path / "data", writable=True) as writable:
@@ -134,6 +150,9 @@ def test_the_plan_says_what_is_read(session: Session) -> None:
         ("SELECT offset FROM orders", 'the column is "offset", in double quotes'),
         ("SELECT 1;\nSELECT nothing", "Binder Error: .*nothing"),
         ("SELECT x FROM orders WHER y", "Parser Error: .* at line 1, column 27"),
+        ("FROM my.topic-x", 'column .*; the name of topic my.topic-x needs double quotes: "my'),
+        ("SET threads = 1", "locked; --files lets statements do this"),
+        ("COPY orders TO 'x'", "disabled by configuration; --files lets statements do this"),
     ],
 )
 def test_errors_are_one_line(session: Session, query: str, message: str) -> None:
@@ -206,6 +225,24 @@ def test_damage_is_an_error(damaged_log: Path) -> None:
             answer(session, "SELECT count(*) FROM t")
         assert answer(session, "SELECT 1") == [(1,)]
     engine.close()
+
+
+@pytest.mark.parametrize(
+    ("error", "seen", "message"),
+    [
+        (MemoryError(), QueryError, "too little memory is left to decode records"),
+        (LookupError("a defect"), LookupError, "a defect"),
+    ],
+)
+def test_an_error_of_a_scan_is_not_one_of_duckdb(
+    session: Session, monkeypatch: pytest.MonkeyPatch, error: Exception, seen: Any, message: str
+) -> None:
+    def fail(*_: object) -> Any:
+        raise error
+
+    monkeypatch.setattr(TopicDataset, "_records", fail)
+    with pytest.raises(seen, match=f"^'?{message}'?$"):
+        answer(session, "SELECT max(value) FROM orders")
 
 
 def test_a_query_is_interrupted(session: Session) -> None:

@@ -332,3 +332,11 @@ def test_small_pieces(partition: WritableDirFd) -> None:
 def test_what_cannot_be_made_is_an_error_where_all_above_is_there() -> None:
     with pytest.raises(FileNotFoundError):
         WritableDirFd("/proc/self/log-dir").make_itself()
+
+
+def test_nothing_is_made_where_a_link_leads_to_nothing(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("nothing")
+    for path in ("link", "link/below"):
+        with pytest.raises(FileNotFoundError, match=path):
+            WritableDirFd(tmp_path / path).make_itself()
+    assert os.listdir(tmp_path) == ["link"]

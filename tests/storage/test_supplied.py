@@ -63,6 +63,15 @@ def test_a_settings_file_has_the_same_entries_and_paths_from_its_directory(files
     assert set(found.ids) == {17, 18}
 
 
+@pytest.mark.parametrize("line", ["orders", "orders=", "@more.properties"])
+def test_a_line_of_a_settings_file_without_a_file(files: Path, line: str) -> None:
+    (files / "schemas.properties").write_text(f"{line}\n")
+    with pytest.raises(ConfigError) as caught:
+        parse_supplied(f"@{files}/schemas.properties")
+    why = f"{files}/schemas.properties: {line.rstrip('=')}: must be SELECTOR=FILE, such as orders="
+    assert str(caught.value).startswith(f"kafkafs.schemas: {why}")
+
+
 def test_files_that_a_proto_file_imports(files: Path) -> None:
     (files / "shop" / "v1").mkdir(parents=True)
     (files / "shop" / "v1" / "order.proto").write_text(

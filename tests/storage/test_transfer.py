@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +21,15 @@ import pytest
 from kafkafs.storage.errors import (
     CorruptError,
     InvalidRecord,
+    InvalidTimestamp,
     LogDirError,
+    MessageTooLarge,
     OtherJob,
     Refused,
-    UnknownPartition,
     UnknownTopic,
 )
 from kafkafs.storage.format.records.record_columns import RecordColumns, SimpleRecord
+from kafkafs.storage.io.disk import DirFd
 from kafkafs.storage.log.read.transactions import Isolation
 from kafkafs.storage.log_dirs.engine import Engine
 from kafkafs.storage.log_dirs.selection import Selection
@@ -36,8 +39,11 @@ from kafkafs.storage.operations.transfer import export_plan
 from kafkafs.storage.operations.transfer.export import export
 from kafkafs.storage.operations.transfer.import_ import Import, import_logs
 from kafkafs.storage.operations.transfer.parquet_import import ImportParquet, import_parquet
+from kafkafs.storage.operations.transfer.record_reading import read_file
 from kafkafs.storage.operations.transfer.request import (
+    FORMATS,
     Export,
+    Format,
     NotExported,
     PartitionExport,
     TransferSummary,
@@ -51,6 +57,7 @@ Corpus = Callable[[str], Path]
 
 TIME = 1_700_000_000_000
 HOUR = 3_600_000
+TIMES = pa.timestamp("ms", "UTC")
 
 
 def append(engine: LogManager, topic: str, values: range, partition: int = 0) -> None:
@@ -460,6 +467,36 @@ def test_what_was_deleted_is_imported_again(source: Path, tmp_path: Path) -> Non
     assert contents(target) == contents(source)
 
 
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_flipped_bit_is_found(source: Path, tmp_path: Path, format: Format) -> None:
+    output, target = tmp_path / "out", tmp_path / "restored"
+    run(source, output, format=format)
+    (path,) = output.glob(f"topic=t/date=2023-11-14/part-*.{format}")
+    data = path.read_bytes()
+    for place in range(0, len(data), len(data) // 40):
+        flipped = bytes([data[place] ^ 1])
+        path.write_bytes(data[:place] + flipped + data[place + 1 :])
+        with pytest.raises(CorruptError, match="not those that were exported") as refused:
+            imported(output, target)
+        assert refused.value.file == str(path)
+    path.unlink()
+    run(source, output, format=format)  # as the error advises
+    imported(output, target)
+    assert contents(target) == contents(source)
+
+
+def test_an_export_without_checksums(source: Path, tmp_path: Path) -> None:
+    output, target = tmp_path / "out", tmp_path / "restored"
+    run(source, output)
+    for note in output.glob("_kafkafs/unit-*.json"):
+        noted = json.loads(note.read_text())
+        for file in noted["files"]:
+            del file["crc32c"]
+        note.write_text(json.dumps(noted))
+    imported(output, target)
+    assert contents(target) == contents(source)
+
+
 # -- other Parquet files ---------------------------------------------------------------------------
 
 
@@ -524,6 +561,27 @@ def test_other_columns(tmp_path: Path, target: Path) -> None:
     assert (two.value, two.timestamp, two.headers) == (None, TIME + 1, ())
 
 
+def test_a_column_with_a_dictionary(tmp_path: Path, target: Path) -> None:
+    """As pandas writes categories."""
+    table = pa.table({"value": pa.array(["a", None, "b", "a"]).dictionary_encode()})
+    pq.write_table(table, tmp_path / "a.parquet")
+    appended(target, tmp_path / "a.parquet")
+    assert values(target) == [b"", b"a", b"a", b"b"]
+
+
+@pytest.mark.parametrize("place", range(10, 400, 30))
+def test_a_damaged_file_is_named(tmp_path: Path, target: Path, place: int) -> None:
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"key": ["a", "b"], "value": ["c", None]}), path)
+    data = bytearray(path.read_bytes())
+    data[place : place + 30] = bytes(byte ^ 0xFF for byte in data[place : place + 30])
+    path.write_bytes(data)
+    with suppress(CorruptError, InvalidRecord):
+        appended(target, path)
+    with suppress(CorruptError):
+        list(read_file(DirFd(str(tmp_path)).open(path.name)))
+
+
 def test_files_with_anything_else_are_refused(tmp_path: Path, target: Path) -> None:
     path = tmp_path / "a.parquet"
     cases: list[tuple[dict[str, Any], type[Exception], str]] = [
@@ -532,14 +590,28 @@ def test_files_with_anything_else_are_refused(tmp_path: Path, target: Path) -> N
         ({"value": [1]}, InvalidRecord, "a column of keys or values is int64"),
         ({"value": ["a"], "timestamp": [1]}, InvalidRecord, "timestamp is int64"),
         ({"value": ["a"], "partition": ["0"]}, InvalidRecord, "partition is string, not a number"),
-        ({"value": ["a"], "partition": [3]}, UnknownPartition, "partition 3"),
-        ({"value": ["a"], "partition": [-1]}, UnknownPartition, "partition -1"),
+        ({"value": ["a"], "partition": [3]}, InvalidRecord, "a.parquet: t has no partition 3"),
+        ({"value": ["a"], "partition": [-1]}, InvalidRecord, "a.parquet: .* partition -1"),
+        (
+            {"value": ["a"], "partition": pa.array([1 << 63], pa.uint64())},
+            *(InvalidRecord, "a.parquet: .*9223372036854775808 not in range"),
+        ),
+        (
+            {"key": ["k"] * 100_000, "timestamp": pa.array([0] * 99_999 + [-5], TIMES)},
+            *(InvalidTimestamp, "a.parquet: row 99999: timestamp -5 is negative"),
+        ),
+        ({"value": ["a" * 2_000_000]}, MessageTooLarge, "a.parquet: batch 0: it has 20000"),
     ]
     before = fingerprint(target)
     for columns, error, why in cases:
         pq.write_table(pa.table(columns), path)
         with pytest.raises(error, match=why):
             appended(target, path)
+    names = ["key", "key"]
+    pq.write_table(pa.Table.from_arrays([pa.array(["a"])] * 2, names), path)
+    with pytest.raises(InvalidRecord, match="several columns have the same name"):
+        appended(target, path)
+    assert not any(Path(f"{tmp_path}/.target.kafkafs-staging").iterdir())
     path.write_text("PAR1")
     with pytest.raises(CorruptError, match=r"a\.parquet: not a Parquet file"):
         appended(target, path)

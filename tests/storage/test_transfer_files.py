@@ -6,6 +6,7 @@ from __future__ import annotations
 import csv
 import json
 import shutil
+import struct
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from kafkafs.storage.log_manager import LogManager
 from kafkafs.storage.operations.transfer.csv_files import CSV_SCHEMA
 from kafkafs.storage.operations.transfer.export import export
 from kafkafs.storage.operations.transfer.import_ import Import, import_logs
+from kafkafs.storage.operations.transfer.record_files import SCHEMA
 from kafkafs.storage.operations.transfer.record_reading import read_file, read_ordered
 from kafkafs.storage.operations.transfer.request import FORMATS, PERIODS, Export, Format, Period
 from tests.building import BatchFields, build_batch
@@ -279,6 +281,21 @@ def test_what_is_no_file_of_an_export(tmp_path: Path, name: str, content: bytes)
     with pytest.raises(CorruptError, match="not a file of an export") as refused:
         list(read_file(DirFd(str(tmp_path)).open(name)))
     assert refused.value.file == str(tmp_path / name)
+
+
+def test_an_arrow_file_with_offsets_beyond_its_data(tmp_path: Path) -> None:
+    """Whoever made it would see what else is in memory, or end the process."""
+    row = {"value": b"v" * 1000, "partition": 0, "offset": 0, "headers": []}
+    table = pa.Table.from_pylist([row] * 3, SCHEMA)
+    path = tmp_path / "a.arrow"
+    with pa.ipc.new_file(path, SCHEMA) as writer:
+        writer.write_table(table)
+    offsets, wrong = (struct.pack("<4i", 0, end, 2000, 3000) for end in (1000, 1 << 30))
+    data = path.read_bytes()
+    assert data.count(offsets) == 1
+    path.write_bytes(data.replace(offsets, wrong))
+    with pytest.raises(CorruptError, match="not a file of an export"):
+        list(read_file(DirFd(str(tmp_path)).open(path.name)))
 
 
 @pytest.mark.parametrize("format", ["parquet", "arrow"])

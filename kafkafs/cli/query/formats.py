@@ -11,7 +11,7 @@ import pyarrow as pa
 from ..support.failures import Failure
 from ..support.output import Output
 from .box import box
-from .cells import as_json, as_text, python_values, text_column
+from .cells import as_json, as_text, python_values, text_column, without_intervals
 
 Batches = Iterable[pa.RecordBatch]
 _Writer = Callable[[Batches, Output], None]
@@ -100,7 +100,7 @@ def _parquet(batches: Batches, out: Output) -> None:
     import pyarrow.parquet as pq
 
     writer: pq.ParquetWriter | None = None
-    for batch in batches:
+    for batch in map(without_intervals, batches):
         writer = writer or pq.ParquetWriter(_sink(out), batch.schema, compression="zstd")
         if len(batch):
             writer.write_batch(batch)
@@ -144,4 +144,5 @@ def write(batches: Batches, form: str, out: BinaryIO | Output) -> None:
     try:
         _WRITERS[form](batches, out)
     except (pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
-        raise Failure(f"--format {form}: {' '.join(str(error).split())}") from None
+        what = " ".join(str(error).split())
+        raise Failure(f"--format {form}: {what}; cast such a column, as to VARCHAR") from None

@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import closing, contextmanager
@@ -98,7 +99,9 @@ def opened(
         failures.report_row(row)
         missing.append(row)
 
-    with closing(open_engine(log_dirs, configs, at)) as engine:
+    with closing(open_engine(log_dirs, configs, at)) as engine, warnings.catch_warnings():
+        # The Python API warns of what `warn_of_unserved` prints at the end.
+        warnings.filterwarnings("ignore", ".* in remote storage, and were not read")
         check_schemas(engine)
         directories = LogDirectories(engine)
         with Session(directories, engine, isolation=isolation, files=files, on_failed=note) as it:

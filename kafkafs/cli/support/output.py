@@ -91,7 +91,7 @@ def of_records() -> Iterator[Output]:
 
 
 def is_terminal() -> bool:
-    return sys.stdout.isatty()
+    return sys.stdout is not None and sys.stdout.isatty()
 
 
 def line(text: str) -> bytes:

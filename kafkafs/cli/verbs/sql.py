@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from types import FrameType
-from typing import Any
+from typing import BinaryIO
 
 import click
 
@@ -21,7 +21,7 @@ from ..params.configs import reading_options, schema_option
 from ..params.paths import LocalFile, LocalPath
 from ..params.times import as_of_option
 from ..query import BINARY, FORMATS, SUFFIXES
-from ..support import output
+from ..support import failures, output
 from ..support.verb import Verb
 from ..support.words import Config
 
@@ -59,7 +59,7 @@ from ..support.words import Config
     "-f",
     "--file",
     "script",
-    type=LocalFile("r", encoding="utf-8"),
+    type=LocalFile("rb"),
     help="Read the statements from a file; - is stdin.",
 )
 @click.option(
@@ -85,7 +85,7 @@ from ..support.words import Config
 def command(
     log_dirs: tuple[str, ...],
     query: str | None,
-    script: Any,
+    script: BinaryIO | None,
     form: str | None,
     target: str | None,
     files: bool,
@@ -114,6 +114,8 @@ def command(
     if target is not None and to_file:
         _check(target, log_dirs)
         form = form or SUFFIXES.get(os.path.splitext(target)[1].lower())
+    if query is None and script is None and sys.stdin is None:
+        raise click.UsageError("there are no statements: stdin is closed")
     is_shell = query is None and script is None and sys.stdin.isatty()
     on_terminal = not to_file and output.is_terminal()
     form = form or ("table" if on_terminal or is_shell else "csv")
@@ -121,8 +123,8 @@ def command(
         raise click.UsageError(f"--format {form} is not for a terminal; use -o FILE")
     if is_shell and to_file:
         raise click.UsageError("-o needs a query: QUERY, --file or stdin")
-    if query is None and not is_shell:
-        query = (script or sys.stdin).read()
+    if not is_shell:
+        query = _statements(query, script)
     installation.import_arrow_without_pandas()
     with installation.needed_by("sql", "sql"):
         from ..query.running import Results, opened
@@ -144,6 +146,20 @@ def command(
             return 0
         Results(session, form, out).run(query)
         return 1 if missing else 0
+
+
+def _statements(query: str | None, script: BinaryIO | None) -> str:
+    """Returns the text of QUERY, of the file `script`, or of stdin. Raises Failure unless it is
+    UTF-8."""
+    if query is not None:
+        place, data = "QUERY", os.fsencode(query)
+    else:
+        file = script or sys.stdin.buffer
+        place, data = str(getattr(script, "name", "stdin")), file.read()
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise failures.Failure(f"{place}: not UTF-8 at position {error.start}") from None
 
 
 def _check(target: str, log_dirs: tuple[str, ...]) -> None:

@@ -17,8 +17,8 @@ def to_record_columns(table: pa.Table | pa.RecordBatch) -> RecordColumns:
     """Converts the columns key, value, timestamp and headers of ``table`` to records to be written;
     a missing column is null in every row. Contiguous values share the table's memory.
 
-    key and value may be binary, string or their large variants; timestamp may have any unit and
-    is truncated to ms. Raises TypeError for a column of another type.
+    key and value may be binary, string, their large variants or dictionaries of them; timestamp
+    may have any unit and is truncated to ms. Raises TypeError for a column of another type.
     """
     rows = table.num_rows
     columns = {name: table.column(name) for name in _WRITTEN if name in table.schema.names}
@@ -52,6 +52,8 @@ def _milliseconds(column: pa.ChunkedArray | pa.Array) -> Int64s:
 
 def _field(column: pa.ChunkedArray | pa.Array) -> Field:
     array = _one_array(column)
+    if pa.types.is_dictionary(array.type):
+        array = array.dictionary_decode()
     kind = array.type
     if pa.types.is_binary(kind) or pa.types.is_string(kind):
         offset_type: type[np.signedinteger[Any]] = np.int32

@@ -13,7 +13,8 @@ its records (see `unit_notes`). In version 3 of the description, "id" is that of
     schemas  {topic: {"value", "key"}}: of decoded records, the schemas of the columns, as they were
              when the topic was first exported
 
-"decode" is true if records are decoded.
+"decode" is true if records are decoded. The note of a range lists its files, each with "path",
+"rows", "bytes" and "crc32c", the CRC-32C of its content (not in the notes of older kafkafs).
 
 Version 2 has no id. In version 1, which has no version field, "plan" is the list of ranges.
 
@@ -62,6 +63,7 @@ NO_DATE: Final = "__HIVE_DEFAULT_PARTITION__"
 _MAX_NAME: Final = 255
 # The most offsets of a partition that the batches of an import can cover; see `import_`.
 _MAX_SPAN: Final = 1 << 40
+_MAX_CHECKSUM: Final = (1 << 32) - 1
 _PERIOD: Final = re.compile(
     rf"date=(-?[0-9]{{4,9}}-[0-9]{{2}}-[0-9]{{2}}(/hour=[0-9]{{2}})?|{NO_DATE}(/hour={NO_DATE})?)"
 )
@@ -74,7 +76,7 @@ _FILE: Final = re.compile(
 class ExportedRange:
     """The `number`-th range of the plan, with the paths of its files, relative to the export, of
     `size` bytes and `records` in total; `first_offset` and `last_offset` are those of its records,
-    -1 without any."""
+    -1 without any. `checksums`: the CRC-32C of each file, -1 if it is not known."""
 
     number: int
     range: OffsetRange
@@ -83,6 +85,7 @@ class ExportedRange:
     records: int
     first_offset: int
     last_offset: int
+    checksums: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -436,7 +439,8 @@ def _exported_range(source: str, number: int, each: OffsetRange) -> ExportedRang
         first = note["firstOffset"].integer(each.start, each.end - records)
         last = note["lastOffset"].integer(first + records - 1, each.end - 1)
     size = sum(file["bytes"].integer() for file in listed)
-    return ExportedRange(number, each, tuple(paths), size, records, first, last)
+    checksums = tuple(file.get("crc32c", -1).integer(-1, _MAX_CHECKSUM) for file in listed)
+    return ExportedRange(number, each, tuple(paths), size, records, first, last, checksums)
 
 
 def _path(value: _Value, each: OffsetRange) -> str:

@@ -47,7 +47,7 @@ from .description import (
     unit_name,
 )
 from .record_files import SCHEMA
-from .record_reading import read_ordered
+from .record_reading import read_ordered, refuse_changed
 from .request import PartitionImport, TransferSummary
 
 _STAGED: Final = "notes"
@@ -213,7 +213,11 @@ def _write(writer: StagedWriter, unit: ImportUnit, advance: Advance) -> None:
 
 
 def _tables(unit: ImportUnit) -> Iterator[pa.Table]:
-    files = [open_file(unit.source, path) for path in unit.exported.files]
+    exported = unit.exported
+    files = [open_file(unit.source, path) for path in exported.files]
+    for file, checksum in zip(files, exported.checksums, strict=True):
+        if checksum >= 0:
+            refuse_changed(file, checksum)
     return read_ordered(files)
 
 

@@ -24,6 +24,7 @@ from ...errors import (
     CorruptError,
     InvalidRecord,
     LogDirError,
+    Refused,
     SegmentGone,
     UnknownPartition,
 )
@@ -45,13 +46,14 @@ from ...log_manager import LogManager
 from ..request import SILENT, PartitionFailed, ProgressListener, writable
 from ..unit_notes import Notes
 from .import_ import ImportRow, is_staged, staged_part
-from .record_reading import FileSource
+from .record_reading import FileSource, malformed_as_corrupt
 from .request import PartitionImport, TransferSummary
 
 _WRITTEN: Final = ("key", "value", "headers", "timestamp", "partition")
 # What an export writes, which means nothing for a record to be appended.
 _IGNORED: Final = ("topic", "offset", "timestampType")
 _SUFFIX: Final = ".parquet"
+_NOT_PARQUET: Final = "not a Parquet file"
 _MOST_DEPTH: Final = 32
 _ROWS_READ: Final = 65536
 _DIGESTED: Final = 1 << 20
@@ -144,10 +146,9 @@ def _parquet(each: ForeignFile) -> Any:
     """Opens a file with pyarrow. Raises CorruptError."""
     import pyarrow.parquet as pq  # large
 
-    try:
-        return pq.ParquetFile(FileSource(each.open()))
-    except pa.ArrowException as error:
-        raise CorruptError(f"not a Parquet file: {error}", each.path) from None
+    file = each.open()
+    with malformed_as_corrupt(_NOT_PARQUET, each.path):
+        return pq.ParquetFile(FileSource(file))
 
 
 def _check_columns(schema: pa.Schema, path: str) -> None:
@@ -156,6 +157,8 @@ def _check_columns(schema: pa.Schema, path: str) -> None:
         fields = ", ".join(_WRITTEN)
         what = f"column {others[0]} is not a field of a record; the fields are {fields}"
         raise InvalidRecord(f"{path}: {what}")
+    if len(set(schema.names)) < len(schema.names):
+        raise InvalidRecord(f"{path}: several columns have the same name")
     if "key" not in schema.names and "value" not in schema.names:
         raise InvalidRecord(f"{path}: there is neither a column key nor a column value")
     try:
@@ -246,8 +249,8 @@ class _ParquetRun:
         attempt = self._place.attempt(self._job, random_uuid_text())
         writers: dict[int, StagedWriter] = {}
         try:
-            for table in _tables(unit):
-                self._append(unit.file.path, table, writers, attempt)
+            for first_row, table in _tables(unit):
+                self._append(unit.file.path, first_row, table, writers, attempt)
                 advance(0)
             parts = finish_all(writers.values())
         except BaseException:
@@ -260,14 +263,19 @@ class _ParquetRun:
         return parts
 
     def _append(
-        self, path: str, table: pa.Table, writers: dict[int, StagedWriter], attempt: WritableDirFd
+        self,
+        path: str,
+        first_row: int,
+        table: pa.Table,
+        writers: dict[int, StagedWriter],
+        attempt: WritableDirFd,
     ) -> None:
         try:
             records = to_record_columns(table)
-        except (TypeError, ValueError) as error:
+            partitions = self._target.of_rows(table, records, 0)
+        except (TypeError, ValueError, UnknownPartition) as error:  # ValueError: Arrow's, too
             raise InvalidRecord(f"{path}: {error}") from None
         now_ms = time.time_ns() // 1_000_000
-        partitions = self._target.of_rows(table, records, 0)
         for number in np.unique(partitions).tolist():
             writer = writers.get(number)
             if writer is None:
@@ -276,7 +284,15 @@ class _ParquetRun:
                 )
             rows = np.flatnonzero(partitions == number)
             chosen = records if len(rows) == len(records) else records.take(rows)
-            writer.append_records(chosen, BatchPlan(), now_ms)
+            try:
+                writer.append_records(chosen, BatchPlan(), now_ms)
+            except Refused as error:
+                row = f" row {first_row + rows[error.index]}:" if error.index >= 0 else ""
+                raise type(error)(f"{path}:{row} {error.why}") from None
+
+    def discard(self) -> None:
+        """Removes what is staged."""
+        self._place.remove(self._job)
 
     def finish(self, staged: Sequence[Sequence[StagedPart]]) -> Iterator[PartitionImport]:
         """Commits the files one after the other; yields what was appended to each partition."""
@@ -302,14 +318,18 @@ def import_parquet(
     engine: Engine, request: ImportParquet, progress: ProgressListener = SILENT
 ) -> Iterator[ImportRow]:
     """Carries out an import of files with all processors. Yields a row for each partition with new
-    records, and a summary. Raises what `ImportParquet.check` raises, and UnknownPartition."""
+    records, and a summary. Raises what `ImportParquet.check` raises, and Refused."""
 
     def report(done: int, total: int) -> None:
         progress.report("importing", done, total)
 
     request.check(engine)
     run = _ParquetRun(writable(engine), request)
-    staged = run_units(run.units, run.stage, lambda unit: unit.size, report)
+    try:
+        staged = run_units(run.units, run.stage, lambda unit: unit.size, report)
+    except (Refused, CorruptError):  # of these files, as they are, nothing will be imported
+        run.discard()
+        raise
     yield from run.finish(staged)
     yield TransferSummary(len(request.files), run.skipped)
 
@@ -337,13 +357,12 @@ def _units(each: ForeignFile, write: str) -> list[ParquetUnit]:
     return found
 
 
-def _tables(unit: ParquetUnit) -> Iterator[pa.Table]:
-    """Yields the records of a unit. Raises CorruptError."""
-    with _parquet(unit.file) as parquet:
+def _tables(unit: ParquetUnit) -> Iterator[tuple[int, pa.Table]]:
+    """Yields the records of a unit, with the number of the first row. Raises CorruptError."""
+    with _parquet(unit.file) as parquet, malformed_as_corrupt(_NOT_PARQUET, unit.file.path):
         names = [name for name in _WRITTEN if name in parquet.schema_arrow.names]
         groups = list(range(unit.begin, unit.end))
-        try:
-            for batch in parquet.iter_batches(_ROWS_READ, row_groups=groups, columns=names):
-                yield pa.Table.from_batches([batch])
-        except pa.ArrowException as error:
-            raise CorruptError(f"not a Parquet file: {error}", unit.file.path) from None
+        row = sum(parquet.metadata.row_group(each).num_rows for each in range(unit.begin))
+        for batch in parquet.iter_batches(_ROWS_READ, row_groups=groups, columns=names):
+            yield row, pa.Table.from_batches([batch])
+            row += len(batch)

@@ -16,6 +16,7 @@ from typing import Any, Final, Protocol
 
 import pyarrow as pa
 
+from ...format.checksum import crc32c
 from ...format.records.arrow import TableLimits, schema_of, to_record_batch
 from ...format.records.columns import Columns
 from ...io.durable import Buffer, WritableFile
@@ -87,10 +88,12 @@ class RawForm:
 
 class FileWriter(Protocol):
     """A file being written: `rows` so far, of which `held` bytes are still in memory. It is
-    complete after `close`. After an error, only `abandon` may be called."""
+    complete after `close`, with the CRC-32C `checksum`. After an error, only `abandon` may be
+    called."""
 
     rows: int
     held: int
+    checksum: int
 
     def write(self, columns: Columns) -> None: ...
     def flush(self) -> None: ...
@@ -110,11 +113,13 @@ def record_file(format: Format, file: WritableFile, form: RecordForm) -> FileWri
 
 class FileSink:
     """A file that is written from the front, as pyarrow expects it of an object in Python. Small
-    pieces, of which Arrow's writers make dozens for each column, are written together."""
+    pieces, of which Arrow's writers make dozens for each column, are written together. `checksum`
+    is the CRC-32C of what is written."""
 
     closed = False
 
     def __init__(self, file: WritableFile) -> None:
+        self.checksum = 0
         self._file = file
         self._position = 0  # after all pieces
         self._written = self._begun = 0
@@ -138,6 +143,8 @@ class FileSink:
         pieces, self._pieces = self._pieces, []
         if pieces and not self._is_abandoned:
             self._file.write(self._written, *pieces)
+            for piece in pieces:
+                self.checksum = crc32c(piece, self.checksum)
         self._written = self._position
         if self._written - self._begun >= _BEGIN_SYNC_BYTES and not self._is_abandoned:
             self._file.begin_sync(self._begun, self._written - self._begun)
@@ -162,7 +169,7 @@ class _Grouped(ABC):
     """A file that is written in groups of rows of about the same size."""
 
     def __init__(self, sink: FileSink, form: RecordForm) -> None:
-        self.rows = self.held = 0
+        self.rows = self.held = self.checksum = 0
         self._sink = sink
         self._form = form
         self._group: list[pa.RecordBatch] = []
@@ -203,6 +210,7 @@ class _Grouped(ABC):
         self.flush()
         self._writer.close()
         self._sink.finish()
+        self.checksum = self._sink.checksum
 
     def abandon(self) -> None:
         self._sink.abandon()
@@ -264,7 +272,7 @@ class _JsonLinesFile:
     held = 0
 
     def __init__(self, sink: FileSink, form: RecordForm) -> None:
-        self.rows = 0
+        self.rows = self.checksum = 0
         self._sink = sink
         self._form = form
 
@@ -277,6 +285,7 @@ class _JsonLinesFile:
 
     def close(self) -> None:
         self._sink.finish()
+        self.checksum = self._sink.checksum
 
     def abandon(self) -> None:
         self._sink.abandon()

@@ -6,12 +6,14 @@ import base64
 import json
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 
 from ...errors import CorruptError
+from ...format.checksum import crc32c
 from ...format.layout import NO_TIMESTAMP, TimestampType
 from ...format.records.batch import Int64s
 from ...format.records.record_columns import Field
@@ -27,6 +29,7 @@ _MALFORMED: Final = (
 )
 _ROWS_READ: Final = 65536
 _LINES_BYTES: Final = 4 << 20
+_CHECKED_BYTES: Final = 1 << 20
 _TYPES: Final = {kind.kafka_name: int(kind) for kind in TimestampType}
 # In the lines that `json_lines` writes. Within a string every quote is escaped, so that these are
 # found only where the members are.
@@ -68,6 +71,30 @@ class FileSource:
         """Does nothing: the descriptor is closed with its last reference."""
 
 
+def refuse_changed(file: ReadableFile, checksum: int) -> None:
+    """Raises CorruptError if the CRC-32C of a file's content is another one."""
+    found = position = 0
+    while data := file.read(position, _CHECKED_BYTES):
+        found = crc32c(data, found)
+        position += len(data)
+    if found != checksum:
+        advice = "remove it and repeat the export, if the log still has its records"
+        raise CorruptError(f"its bytes are not those that were exported: {advice}", file.path)
+
+
+@contextmanager
+def malformed_as_corrupt(what: str, path: str) -> Iterator[None]:
+    """Raises CorruptError for what the block raises because a file is malformed."""
+    try:
+        yield
+    except _MALFORMED as error:
+        raise CorruptError(f"{what}: {' '.join(str(error).split())}", path) from None
+    except OSError as error:
+        if error.errno is not None:
+            raise  # of the disk; those of Arrow's parsers have no number
+        raise CorruptError(f"{what}: {' '.join(str(error).split())}", path) from None
+
+
 def read_ordered(files: Sequence[ReadableFile]) -> Iterator[pa.Table]:
     """Yields the records of several files, each of which is ordered by offset, ordered by offset.
 
@@ -100,14 +127,12 @@ def read_file(file: ReadableFile) -> Iterator[pa.RecordBatch]:
     """Yields the records of a file, with SCHEMA, none of the batches empty. Raises CorruptError if
     it is not a file of an export."""
     format = file.path.rpartition(".")[2]
-    try:
+    with malformed_as_corrupt("not a file of an export", file.path):
         for batch in _READERS[format](file):
             if any(batch.column(name).null_count for name in ("partition", "offset")):
                 raise CorruptError("not a file of an export: a record has no offset", file.path)
             if len(batch):
                 yield batch
-    except _MALFORMED as error:
-        raise CorruptError(f"not a file of an export: {error}", file.path) from None
 
 
 def _read_parquet(file: ReadableFile) -> Iterator[pa.RecordBatch]:
@@ -125,6 +150,7 @@ def _read_arrow(file: ReadableFile) -> Iterator[pa.RecordBatch]:
 
 
 def _cast(batch: pa.RecordBatch) -> pa.RecordBatch:
+    batch.validate(full=True)  # offsets beyond the data would be read
     columns = [batch.column(field.name).cast(field.type) for field in SCHEMA]
     return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
 

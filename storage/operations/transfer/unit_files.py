@@ -133,8 +133,8 @@ class UnitFiles:
         self._closed.append(self._open.pop(period))
 
     def finish(self) -> list[dict[str, Any]]:
-        """Renames the files to their final names, durably; returns paths relative to the output,
-        rows and bytes."""
+        """Renames the files to their final names, durably; returns their members in the unit's
+        note, with paths relative to the output."""
         for period in list(self._open):
             self._close(period)
         found = []
@@ -144,7 +144,9 @@ class UnitFiles:
             each.present = each.name
             directory.sync()
             path = f"{each.place}/{each.name}"
-            found.append({"path": path, "rows": each.records.rows, "bytes": each.file.size()})
+            size, checksum = each.file.size(), each.records.checksum
+            rows = each.records.rows
+            found.append({"path": path, "rows": rows, "bytes": size, "crc32c": checksum})
         return found
 
     def discard(self) -> None:
