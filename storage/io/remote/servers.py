@@ -87,7 +87,7 @@ def _note_failure(found: Below, path: str, error: Exception, *, is_root: bool) -
     """Notes that a directory cannot be listed, or raises the reason."""
     reason = translated(error, path)
     if is_root or not isinstance(reason, (SegmentGone, PermissionError)):
-        raise error
+        raise translated(error, path) from error
     if isinstance(reason, PermissionError):
         found.forbidden[path] = reason.strerror or str(reason)
 
