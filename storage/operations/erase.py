@@ -225,7 +225,7 @@ def _not_searched(engine: Engine, request: Erase) -> list[PartitionFailed]:
     found = ((each, remote_remains(engine, each)) for each in topics if each in engine.topics())
     return [
         PartitionFailed.of(
-            NotErased("remote storage", f"{remains}, and not searched", False), topic
+            NotErased("remote storage", f"{remains}; nothing is searched there", False), topic
         )
         for topic, remains in found
         if remains

@@ -73,7 +73,7 @@ def test_a_partition_that_cannot_be_read(
 
     def failing(log: Log) -> View:
         if (log.topic, log.partition) == ("orders", 1):
-            raise PermissionError(errno.EACCES, "denied", "/data/orders-1")
+            raise PermissionError(errno.EACCES, "Permission denied", "/data/orders-1")
         return view(log)
 
     monkeypatch.setattr(Log, "view", failing)

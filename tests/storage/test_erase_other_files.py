@@ -340,8 +340,9 @@ def test_remote_storage_is_named(tmp_path: Path) -> None:
         assert isinstance(failed, PartitionFailed)
         assert (failed.where, failed.error) == (
             TOPIC,
-            "remote storage: may still hold such records: its remote.storage.enable is true, and"
-            " its segments there are not searched",
+            f"remote storage: may still hold such records: segments of {TOPIC}/0 may be in remote"
+            " storage (the part of __remote_log_metadata that says so is not in these directories);"
+            " nothing is searched there",
         )
         again = Erase(ALL, keys=frozenset([KEY])).check(manager)
     assert again[0] == failed

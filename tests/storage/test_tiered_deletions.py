@@ -384,4 +384,4 @@ def test_erasing_names_what_is_in_remote_storage(data: Path) -> None:
         rows = list(erase(engine, Erase(Selection((KEY,)), offset=400)))
     failed = next(row for row in rows if isinstance(row, PartitionFailed))
     assert "3 segments of t-none/0 with offsets 0 to 524" in failed.error
-    assert failed.error.endswith("are in remote storage, and not searched")
+    assert failed.error.endswith("are in remote storage; nothing is searched there")
