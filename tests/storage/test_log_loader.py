@@ -603,10 +603,28 @@ def test_a_crash_in_recovery_changes_nothing_about_its_end(
         assert found == (wanted, planned.end_offset), state
 
 
-def recovered_again(root: Path, state: CrashState) -> tuple[dict[str, bytes], int]:
+def test_a_crash_while_a_log_begins_anew_does_not_move_its_start(tmp_path: Path) -> None:
+    """Its later segments are deleted for the damage in the first one, which ends before the start
+    of the log: then that one, too."""
+    root = tmp_path / "logs"
+    partition = root / "topic-0"
+    root.mkdir()
+    first = partition / f"{write_partition(partition, batches(12), SMALL).bases[0]:020}.log"
+    first.write_bytes(bytes(first.stat().st_size))
+    recording = RecordingCalls(root)
+    with replaced(recording):
+        recover(partition, start=2, config=CONFIG)
+    wanted = contents(partition)
+    assert f"{2:020}.log" in wanted
+    for state in crash_states(recording, samples=1):
+        found, end = recovered_again(tmp_path / "again", state, start=2)
+        assert (sorted(found), end) == (sorted(wanted), 2), state
+
+
+def recovered_again(root: Path, state: CrashState, start: int = 0) -> tuple[dict[str, bytes], int]:
     """Recovers what a power cut left of the first recovery; returns contents and end offset."""
     shutil.rmtree(root, ignore_errors=True)
     root.mkdir()
     state.write_to(root)
-    planned = recover(root / "topic-0", config=CONFIG)
+    planned = recover(root / "topic-0", start=start, config=CONFIG)
     return contents(root / "topic-0"), planned.end_offset

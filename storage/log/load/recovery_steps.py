@@ -24,8 +24,8 @@ class RecoverySteps:
 
     def retire(self, retired: Sequence[tuple[LoadingSegment, str]]) -> None:
         """Deletes segments, each with a reason. The last one first: as long as one of them exists,
-        so does the damage before it."""
-        for segment, why in reversed(retired):
+        so does the damage before it, and the log does not begin later than it did."""
+        for segment, why in sorted(retired, key=lambda each: _file_base(each[0]), reverse=True):
             self._files.retire(_file_base(segment), why)
             self._files.next_stage()
 
