@@ -47,6 +47,10 @@ if TYPE_CHECKING:
 Time = int | str | date
 
 
+class UnreadWarning(UserWarning):
+    """Records of a partition are in remote storage, and were not read."""
+
+
 class _ForReading:
     """Base class of read-only objects. Accessing a method that writes raises an AttributeError that
     explains how to open for writing."""
@@ -112,7 +116,7 @@ class LogDirectories(_ForReading):
         if key not in self._examined:
             self._examined.add(key)
             if line := unread_part(self._engine, view):
-                warnings.warn(line, stacklevel=4)
+                warnings.warn(line, UnreadWarning, stacklevel=4)
 
     def __iter__(self) -> Iterator[Partition]:
         """Yields all existing partitions, by topic and number."""

@@ -32,7 +32,6 @@ from ..errors import (
 )
 from ..format.files.names import METADATA_TOPIC, TopicPartition
 from ..format.messages.metadata import ResourceType
-from ..format.messages.remote_log_metadata import TopicIdPartition
 from ..io.remote.settings import RemoteSettings, cache_of
 from ..log.read.context import ReadContext, ReadLimits
 from ..log.read.log import Log
@@ -44,6 +43,7 @@ from .log_dirs import LogDirs
 from .past import Past
 
 if TYPE_CHECKING:
+    from ..format.messages.remote_log_metadata import TopicIdPartition
     from ..tier.copied import RemoteContents
 
 #: How often to check whether open files were removed.
@@ -189,19 +189,23 @@ class Engine:
     def copied_until(self, key: TopicPartition, epochs: LeaderEpochFileCache, first: int) -> int:
         """Returns the offset up to which remote storage is known to have the records of a log with
         these leader epochs, without a gap from `first` on; `first` if that is not known."""
-        topic_id = self.topic_id(key[0])
-        if not topic_id:
+        partition = self._with_topic_id(key)
+        if partition is None:
             return first
-        partition = TopicIdPartition(key[0], topic_id, key[1])
         return self.log_dirs.remote_copies().until(partition, epochs.entries, first)
 
     def remote_contents(self, key: TopicPartition) -> RemoteContents | None:
         """Returns what remote storage has of a partition, None if that is not known. Raises
         UnknownTopic."""
+        partition = self._with_topic_id(key)
+        return None if partition is None else self.log_dirs.remote_copies().contents(partition)
+
+    def _with_topic_id(self, key: TopicPartition) -> TopicIdPartition | None:
+        """Returns a partition as remote storage knows it, None if its topic id is unknown."""
+        from ..format.messages.remote_log_metadata import TopicIdPartition  # few logs are tiered
+
         topic_id = self.topic_id(key[0])
-        if not topic_id:
-            return None
-        return self.log_dirs.remote_copies().contents(TopicIdPartition(key[0], topic_id, key[1]))
+        return TopicIdPartition(key[0], topic_id, key[1]) if topic_id else None
 
     def topic_config(self, topic: str) -> Resolved:
         """Resolves the topic's configs from this run, kafkafs's own file, the cluster's metadata

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import kafkafs
+from kafkafs.api.reading import UnreadWarning
 from kafkafs.storage.clock import milliseconds
 from tests import answers
 
@@ -222,11 +223,11 @@ def test_offsets_in_remote_storage_that_are_not_read_are_a_warning(
     unread = "t-gzip/0: offsets 0 to 350 are in remote storage, and were not read;"
     with kafkafs.open(tiered / "logs") as directory:
         partition = directory["t-gzip", 0]
-        with pytest.warns(UserWarning, match=unread):
+        with pytest.warns(UnreadWarning, match=unread):
             partition.records()
         partition.records()  # warns once
         assert directory.problems == [f"{unread} see the config kafkafs.tier"]
-        with pytest.warns(UserWarning, match="t-lz4/0: offsets 0 to 200 "):
+        with pytest.warns(UnreadWarning, match="t-lz4/0: offsets 0 to 200 "):
             directory.views("t-lz4")
         directory["t-many", 0].records(start=directory["t-many", 0].start_offset)
     configs = {"kafkafs.tier": str(tiered / "tier")}

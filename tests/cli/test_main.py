@@ -299,6 +299,7 @@ def test_verbs_import_only_what_they_need(environment: Mapping[str, str], corpus
         # What writes, compacts or previews is a third of the engine.
         heavy |= {"kafkafs.mount.writes.changes", "kafkafs.storage.cleaner.preview.preview"}
         heavy |= {"kafkafs.storage.tier.opening", "kafkafs.storage.redpanda.opening"}
+        heavy |= {"kafkafs.storage.format.messages.remote_log_metadata"}
         assert not heavy & imported_by(environment, *words)
     query = "SELECT count(value) FROM orders"
     decoding = {"kafkafs.storage.schemas.typed.decoder", "kafkafs.storage.schemas.catalog"}

@@ -13,6 +13,7 @@ from contextlib import closing, contextmanager
 from typing import Final, TypeVar
 
 from kafkafs.api import LogDirectories
+from kafkafs.api.reading import UnreadWarning
 from kafkafs.sql.session import QueryError, Session
 from kafkafs.storage import PartitionFailed
 
@@ -101,7 +102,7 @@ def opened(
 
     with closing(open_engine(log_dirs, configs, at)) as engine, warnings.catch_warnings():
         # The Python API warns of what `warn_of_unserved` prints at the end.
-        warnings.filterwarnings("ignore", ".* in remote storage, and were not read")
+        warnings.simplefilter("ignore", UnreadWarning)
         check_schemas(engine)
         directories = LogDirectories(engine)
         with Session(directories, engine, isolation=isolation, files=files, on_failed=note) as it:

@@ -27,7 +27,7 @@ SERVERS: Final = (*WEB, "sftp", "hdfs")
 _MOST_LEVELS: Final = 64
 #: Files that are read from a server that sends only whole ones are not larger.
 _LARGEST_WHOLE: Final = 32 << 20
-#: Files that are asked for at a time.
+#: Files or directories that are asked for at a time.
 _AT_ONCE: Final = 16
 #: Where ssh keeps the keys of hosts for all users.
 _HOSTS_OF_ALL: Final = "/etc/ssh/ssh_known_hosts"

@@ -148,7 +148,9 @@ class ObjectStore(BlockSource):
             with self._one_at_a_time():
                 return servers.list_in_turn(filesystem, paths)
         listing = servers.list_at_once
-        return self._run(filesystem, listing, filesystem, paths, _t=_LIST_TIMEOUTS)  # type: ignore[no-any-return]
+        answers: Sequence[servers.Answer]
+        answers = self._run(filesystem, listing, filesystem, paths, _t=_LIST_TIMEOUTS)
+        return answers
 
     @contextmanager
     def _one_at_a_time(self) -> Iterator[None]:
