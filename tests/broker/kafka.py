@@ -6,9 +6,11 @@ import os
 import re
 import signal
 import socket
+import struct
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from tests.broker.jvm import OLDEST, VERSION, KafkaError, installation, java, tools
@@ -16,6 +18,10 @@ from tests.waiting import wait_until
 
 CLUSTER_ID = "a2Fma2Fmcy10ZXN0cy0wMQ"
 START_SECONDS = 90
+# A request of version 0: its size, key and version, a number that the answer repeats after its own
+# size, and no name of the client.
+_CORRELATION = b"test"
+_API_VERSIONS = struct.pack(">ihh4sh", 10, 18, 0, _CORRELATION, -1)
 STOP_SECONDS = 60
 
 #: Periodic tasks run within a second or two, and nothing expires by itself: without
@@ -104,7 +110,7 @@ class Broker:
                 stdout=output,
                 stderr=subprocess.STDOUT,
             )
-        self._wait_until_it_listens(self._process)
+        self._wait_until_it_answers(self._process)
 
     def stop(self) -> None:
         """Shuts down cleanly with SIGTERM, which leaves `.kafka_cleanshutdown`."""
@@ -170,18 +176,25 @@ class Broker:
         if done.returncode:
             raise KafkaError(f"formatting failed: {self._tail()}")
 
-    def _wait_until_it_listens(self, process: subprocess.Popen[bytes]) -> None:
+    def _wait_until_it_answers(self, process: subprocess.Popen[bytes]) -> None:
         give_up = time.monotonic() + START_SECONDS
         while time.monotonic() < give_up:
             if process.poll() is not None:
                 self._process = None
                 raise KafkaError(f"the broker ended with {process.returncode}: {self._tail()}")
-            with socket.socket() as client:
-                if client.connect_ex(("127.0.0.1", self._port)) == 0:
-                    return
+            if self._answers():
+                return
             time.sleep(0.05)
         self.kill()
-        raise KafkaError(f"the broker did not listen within {START_SECONDS} s: {self._tail()}")
+        raise KafkaError(f"the broker did not answer within {START_SECONDS} s: {self._tail()}")
+
+    def _answers(self) -> bool:
+        """Returns whether it is the broker that listens, and serves requests: one that is stopped
+        before leaves no mark that it was clean."""
+        with suppress(OSError), socket.create_connection(("127.0.0.1", self._port), 1) as client:
+            client.sendall(_API_VERSIONS)
+            return client.recv(8)[4:] == _CORRELATION
+        return False
 
     def _tail(self) -> str:
         lines = self.output.read_text(errors="replace").splitlines()
