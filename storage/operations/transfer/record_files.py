@@ -93,8 +93,9 @@ class FileWriter(Protocol):
 
     rows: int
     held: int
-    checksum: int
 
+    @property
+    def checksum(self) -> int: ...
     def write(self, columns: Columns) -> None: ...
     def flush(self) -> None: ...
     def close(self) -> None: ...
@@ -169,7 +170,7 @@ class _Grouped(ABC):
     """A file that is written in groups of rows of about the same size."""
 
     def __init__(self, sink: FileSink, form: RecordForm) -> None:
-        self.rows = self.held = self.checksum = 0
+        self.rows = self.held = 0
         self._sink = sink
         self._form = form
         self._group: list[pa.RecordBatch] = []
@@ -206,11 +207,14 @@ class _Grouped(ABC):
         if group:
             self._put(pa.Table.from_batches(group))
 
+    @property
+    def checksum(self) -> int:
+        return self._sink.checksum
+
     def close(self) -> None:
         self.flush()
         self._writer.close()
         self._sink.finish()
-        self.checksum = self._sink.checksum
 
     def abandon(self) -> None:
         self._sink.abandon()
@@ -272,7 +276,7 @@ class _JsonLinesFile:
     held = 0
 
     def __init__(self, sink: FileSink, form: RecordForm) -> None:
-        self.rows = self.checksum = 0
+        self.rows = 0
         self._sink = sink
         self._form = form
 
@@ -283,9 +287,12 @@ class _JsonLinesFile:
     def flush(self) -> None:
         """Does nothing: nothing is held."""
 
+    @property
+    def checksum(self) -> int:
+        return self._sink.checksum
+
     def close(self) -> None:
         self._sink.finish()
-        self.checksum = self._sink.checksum
 
     def abandon(self) -> None:
         self._sink.abandon()
